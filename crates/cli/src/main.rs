@@ -1,0 +1,2 @@
+//! The `hirail` command.
+fn main() {}

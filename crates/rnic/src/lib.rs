@@ -1,0 +1,3 @@
+//! The RNIC engine.
+pub mod host;
+pub mod time;

@@ -1,0 +1,3 @@
+//! RoCE packet formats.
+pub mod id;
+pub use id::{AckTimeout, Gid, Lkey, Msn, PKey, PathMtu, Psn, QKey, Qpn, Rkey, RnrTimer};

@@ -1,2 +1,84 @@
-//! The `hirail` command.
-fn main() {}
+//! The `hirail` command: parses the command line, runs one subcommand and turns what came of it
+//! into an exit status. Nothing else in the project prints or exits.
+
+#![forbid(unsafe_code)]
+
+mod completions;
+mod decode;
+mod devices;
+mod explain;
+mod outcome;
+mod output;
+mod perf;
+mod stat;
+mod usage;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::outcome::{Error, Outcome};
+use crate::output::Output;
+
+/// RDMA over Converged Ethernet (RoCE v2) in software.
+#[derive(Parser)]
+#[command(
+    name = "hirail",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    after_help = "\
+Exit status: 0 done and nothing to report, 1 findings or a test that failed, 2 bad input or could \
+not do the job.
+Results go to standard output, everything else to standard error. NO_COLOR turns colour off.
+
+Examples:
+  hirail perf                        the important figures, each beside TCP and plain UDP
+  hirail decode capture.pcapng       one line per packet
+  hirail explain IBV_WC_RETRY_EXC_ERR"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// Print results as JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Perf(perf::Args),
+    Devices(devices::Args),
+    Stat(stat::Args),
+    Decode(decode::Args),
+    Explain(explain::Args),
+    Completions(completions::Args),
+}
+
+impl Command {
+    fn run(&self, out: &mut Output) -> Result<Outcome, Error> {
+        match self {
+            Self::Perf(args) => perf::run(args, out),
+            Self::Devices(args) => devices::run(args, out),
+            Self::Stat(args) => stat::run(args, out),
+            Self::Decode(args) => decode::run(args, out),
+            Self::Explain(args) => explain::run(args, out),
+            Self::Completions(args) => completions::run(args, out),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage::report(&error),
+    };
+    let mut out = Output::new(cli.json);
+    let result = cli.command.run(&mut out);
+    // What was printed before an error is still a result: a reader sees it, then the error.
+    let flushed = out.finish();
+    outcome::exit(result.and_then(|outcome| flushed.map(|()| outcome)))
+}

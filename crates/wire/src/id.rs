@@ -39,14 +39,12 @@ impl Psn {
 
     /// This PSN moved forward by `n`.
     #[must_use]
-    #[expect(clippy::should_implement_trait, reason = "modular addition of a count, not of PSNs")]
     pub const fn add(self, n: u32) -> Self {
         Self(self.0.wrapping_add(n) & MASK_24)
     }
 
     /// This PSN moved backward by `n`.
     #[must_use]
-    #[expect(clippy::should_implement_trait, reason = "modular subtraction of a count")]
     pub const fn sub(self, n: u32) -> Self {
         Self(self.0.wrapping_sub(n) & MASK_24)
     }
@@ -257,7 +255,24 @@ impl Gid {
     /// The link-local GID of an Ethernet address, by modified EUI-64.
     pub const fn link_local(mac: [u8; 6]) -> Self {
         let [a, b, c, d, e, f] = mac;
-        Self([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+        Self([
+            0xfe,
+            0x80,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            a ^ 2,
+            b,
+            c,
+            0xff,
+            0xfe,
+            d,
+            e,
+            f,
+        ])
     }
 }
 
@@ -302,8 +317,13 @@ pub enum PathMtu {
 
 impl PathMtu {
     /// All sizes, smallest first.
-    pub const ALL: [Self; 5] =
-        [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
+    pub const ALL: [Self; 5] = [
+        Self::Mtu256,
+        Self::Mtu512,
+        Self::Mtu1024,
+        Self::Mtu2048,
+        Self::Mtu4096,
+    ];
 
     /// Payload bytes of a full packet.
     pub const fn bytes(self) -> u32 {
@@ -336,7 +356,11 @@ impl PathMtu {
     /// kept for headers, as Linux's core does (`protocol.md` 1.13). 256 where even that is short.
     pub fn from_netdev_mtu(netdev_mtu: u32) -> Self {
         let room = netdev_mtu.saturating_sub(96);
-        Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= room).unwrap_or(Self::Mtu256)
+        Self::ALL
+            .into_iter()
+            .rev()
+            .find(|mtu| mtu.bytes() <= room)
+            .unwrap_or(Self::Mtu256)
     }
 }
 
@@ -411,23 +435,36 @@ mod tests {
     #[test]
     fn rnr_timer_values() {
         let tens_us = [
-            65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
-            1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+            65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
+            1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
         ];
         for (code, tens) in (0u8..).zip(tens_us) {
-            assert_eq!(RnrTimer::new(code).delay(), Duration::from_micros(tens * 10), "{code}");
+            assert_eq!(
+                RnrTimer::new(code).delay(),
+                Duration::from_micros(tens * 10),
+                "{code}"
+            );
         }
     }
 
     #[test]
     fn ack_timeout_values() {
         assert_eq!(AckTimeout::new(0).duration(), None);
-        assert_eq!(AckTimeout::new(14).duration(), Some(Duration::from_nanos(67_108_864)));
+        assert_eq!(
+            AckTimeout::new(14).duration(),
+            Some(Duration::from_nanos(67_108_864))
+        );
     }
 
     #[test]
     fn path_mtu_follows_the_interface() {
-        for (netdev, mtu) in [(1500, 1024), (2143, 1024), (2144, 2048), (4200, 4096), (9000, 4096)] {
+        for (netdev, mtu) in [
+            (1500, 1024),
+            (2143, 1024),
+            (2144, 2048),
+            (4200, 4096),
+            (9000, 4096),
+        ] {
             assert_eq!(PathMtu::from_netdev_mtu(netdev).bytes(), mtu, "{netdev}");
         }
     }

@@ -1,0 +1,200 @@
+//! What a verb answers to a caller who is wrong. One enum for the crate; the C crates map each
+//! variant to an errno in one exhaustive match, so every variant says which one it means.
+//!
+//! Bytes that are wrong end in a drop counter, peers that are wrong in a completion status; neither
+//! is a [`VerbError`].
+
+use core::fmt;
+
+use hirail_vocab::QpState;
+
+use crate::mr::{Access, PdId};
+
+/// Why a verb was refused. Nothing has changed when one is returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum VerbError {
+    /// The object does not exist, or no longer (`ENOENT`).
+    #[error("there is no {object} {id:#x}")]
+    NotFound {
+        /// What was looked for.
+        object: Object,
+        /// Its number: handle, key, QPN.
+        id: u32,
+    },
+    /// The object is in use by others (`EBUSY`).
+    #[error("{object} {id:#x} is in use by {users} other object(s)")]
+    Busy {
+        /// What was to be destroyed or changed.
+        object: Object,
+        /// Its number.
+        id: u32,
+        /// How many objects depend on it.
+        users: u32,
+    },
+    /// The device holds as many objects of this kind as it can (`ENOMEM`).
+    #[error("the device holds {limit} of {object} and no more")]
+    Exhausted {
+        /// The kind of object.
+        object: Object,
+        /// The device's limit.
+        limit: u32,
+    },
+    /// A work queue has no free entry (`ENOMEM`).
+    #[error("the {queue} holds {depth} work requests and is full")]
+    QueueFull {
+        /// Which queue.
+        queue: Queue,
+        /// Entries it was created with.
+        depth: u32,
+    },
+    /// A number exceeds what the device or the object allows (`EINVAL`).
+    #[error("{what} is at most {max}, got {got}")]
+    TooLarge {
+        /// The attribute, spelt as in the verbs.
+        what: &'static str,
+        /// The largest value allowed.
+        max: u64,
+        /// The value given.
+        got: u64,
+    },
+    /// A number is below what is possible (`EINVAL`).
+    #[error("{what} is at least {min}, got {got}")]
+    TooSmall {
+        /// The attribute, spelt as in the verbs.
+        what: &'static str,
+        /// The smallest value possible.
+        min: u64,
+        /// The value given.
+        got: u64,
+    },
+    /// A memory range wraps around the end of the address space (`EINVAL`).
+    #[error("{length} bytes from {iova:#x} on pass the end of the address space")]
+    AddressWraps {
+        /// First address.
+        iova: u64,
+        /// Bytes from there on.
+        length: u64,
+    },
+    /// Remote write and remote atomic access need local write (`EINVAL`).
+    #[error("{got:?} also needs LOCAL_WRITE")]
+    NeedsLocalWrite {
+        /// The access asked for.
+        got: Access,
+    },
+    /// Whether addresses count from 0 can change only together with the memory (`EINVAL`).
+    #[error("ZERO_BASED cannot change unless the translation does")]
+    RebaseNeedsTranslation,
+    /// Access bits that do not exist (`EINVAL`).
+    #[error("access bits {got:#x} are unknown")]
+    UnknownAccess {
+        /// The unknown bits.
+        got: u32,
+    },
+    /// Two objects that must share a protection domain do not (`EINVAL`).
+    #[error("{object} belongs to PD {got:?}, expected {expected:?}")]
+    WrongPd {
+        /// The object of the other domain.
+        object: Object,
+        /// The domain required.
+        expected: PdId,
+        /// The domain it has.
+        got: PdId,
+    },
+    /// The queue pair's state does not allow the verb (`EINVAL`).
+    #[error("{verb} is not possible in state {got:?}")]
+    WrongState {
+        /// The verb.
+        verb: &'static str,
+        /// The state that the queue pair is in.
+        got: QpState,
+    },
+    /// The object failed and takes no more work; only destroying it remains (`EINVAL`).
+    #[error("{object} is in error")]
+    Failed {
+        /// What failed.
+        object: Object,
+    },
+    /// A GID does not name a multicast group (`EINVAL`).
+    #[error("{got} is not a multicast GID")]
+    NotMulticast {
+        /// The GID given.
+        got: hirail_wire::Gid,
+    },
+    /// A queue pair is not attached to the group (`EINVAL`).
+    #[error("QP {qpn} is not attached to {group}")]
+    NotAttached {
+        /// The group.
+        group: hirail_wire::Gid,
+        /// The queue pair.
+        qpn: hirail_wire::Qpn,
+    },
+    /// The caller lacks a privilege (`EPERM`).
+    #[error("{what} needs a privilege that the caller does not have")]
+    NotPermitted {
+        /// What was asked for.
+        what: &'static str,
+    },
+}
+
+/// Kinds of objects that verbs create.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Object {
+    /// Protection domain.
+    Pd,
+    /// Memory region.
+    Mr,
+    /// Memory window.
+    Mw,
+    /// Completion queue.
+    Cq,
+    /// Shared receive queue.
+    Srq,
+    /// Queue pair.
+    Qp,
+    /// Address handle.
+    Ah,
+    /// XRC domain.
+    Xrcd,
+    /// Multicast group.
+    Group,
+    /// Attachment of a queue pair to a multicast group.
+    Attachment,
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pd => "PD",
+            Self::Mr => "MR",
+            Self::Mw => "MW",
+            Self::Cq => "CQ",
+            Self::Srq => "SRQ",
+            Self::Qp => "QP",
+            Self::Ah => "AH",
+            Self::Xrcd => "XRC domain",
+            Self::Group => "multicast group",
+            Self::Attachment => "multicast attachment",
+        })
+    }
+}
+
+/// Work queues that callers post to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queue {
+    /// Send queue.
+    Send,
+    /// Receive queue of one queue pair.
+    Receive,
+    /// Shared receive queue.
+    Shared,
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Send => "send queue",
+            Self::Receive => "receive queue",
+            Self::Shared => "shared receive queue",
+        })
+    }
+}

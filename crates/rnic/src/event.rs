@@ -1,0 +1,59 @@
+//! Asynchronous events: what happened to an object outside any completion (`transport.md` 3.16).
+
+use hirail_vocab::AsyncEventKind;
+use hirail_wire::Qpn;
+
+use crate::cq::CqId;
+use crate::srq::SrqId;
+
+/// An event and the object it happened to. Named as in [`AsyncEventKind`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AsyncEvent {
+    /// A completion queue overran and is dead.
+    CqErr(CqId),
+    /// A queue pair failed in a way that no completion can report.
+    QpFatal(Qpn),
+    /// The peer sent an invalid request.
+    QpReqErr(Qpn),
+    /// The peer violated access rights.
+    QpAccessErr(Qpn),
+    /// The first good request arrived in RTR.
+    CommEst(Qpn),
+    /// A queue pair in SQD has finished what it had started.
+    SqDrained(Qpn),
+    /// A queue pair in ERR takes no more requests from its shared receive queue.
+    QpLastWqeReached(Qpn),
+    /// A shared receive queue failed.
+    SrqErr(SrqId),
+    /// A shared receive queue fell below its limit.
+    SrqLimitReached(SrqId),
+    /// The port can carry traffic.
+    PortActive,
+    /// The port lost its link.
+    PortErr,
+    /// The port's GID table changed.
+    GidChange,
+    /// The device failed.
+    DeviceFatal,
+}
+
+impl AsyncEvent {
+    /// The verbs' number and name for it.
+    pub const fn kind(self) -> AsyncEventKind {
+        match self {
+            Self::CqErr(_) => AsyncEventKind::CqErr,
+            Self::QpFatal(_) => AsyncEventKind::QpFatal,
+            Self::QpReqErr(_) => AsyncEventKind::QpReqErr,
+            Self::QpAccessErr(_) => AsyncEventKind::QpAccessErr,
+            Self::CommEst(_) => AsyncEventKind::CommEst,
+            Self::SqDrained(_) => AsyncEventKind::SqDrained,
+            Self::QpLastWqeReached(_) => AsyncEventKind::QpLastWqeReached,
+            Self::SrqErr(_) => AsyncEventKind::SrqErr,
+            Self::SrqLimitReached(_) => AsyncEventKind::SrqLimitReached,
+            Self::PortActive => AsyncEventKind::PortActive,
+            Self::PortErr => AsyncEventKind::PortErr,
+            Self::GidChange => AsyncEventKind::GidChange,
+            Self::DeviceFatal => AsyncEventKind::DeviceFatal,
+        }
+    }
+}

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+pub mod cm;
 pub mod error;
 pub mod header;
 pub mod icrc;

@@ -3,12 +3,14 @@
 
 #![forbid(unsafe_code)]
 
+mod cc;
 mod counter;
 mod event;
 mod names;
 mod qp;
 mod status;
 
+pub use cc::{CcOutOfRange, CcParam, CcSide};
 pub use counter::{Counter, CounterSnapshot, Counters, DropReason, Unit};
 pub use event::AsyncEventKind;
 pub use qp::{QpState, QpType};

@@ -30,7 +30,7 @@ impl fmt::Display for CcOutOfRange {
         write!(
             f,
             "{param} is {} to {max} {}, got {got}",
-            param.min(),
+            param.lowest(),
             param.unit()
         )
     }
@@ -86,12 +86,12 @@ macro_rules! cc_params {
             }
 
             /// The smallest value, in its unit.
-            pub const fn min(self) -> u64 {
+            pub const fn lowest(self) -> u64 {
                 match self { $( Self::$variant => $min, )+ }
             }
 
             /// The largest value, in its unit; `None` where that is the line rate.
-            pub const fn max(self) -> Option<u64> {
+            pub const fn highest(self) -> Option<u64> {
                 match self { $( Self::$variant => cc_params!(@max $max), )+ }
             }
 
@@ -175,11 +175,11 @@ impl CcParam {
     ///
     /// The range, if it is not.
     pub const fn check(self, value: u64, line_rate_mbps: u64) -> Result<(), CcOutOfRange> {
-        let max = match self.max() {
+        let max = match self.highest() {
             Some(max) => max,
             None => line_rate_mbps,
         };
-        if value < self.min() || value > max {
+        if value < self.lowest() || value > max {
             return Err(CcOutOfRange {
                 param: self,
                 got: value,

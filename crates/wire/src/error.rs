@@ -71,6 +71,10 @@ pub enum ParseError {
 }
 
 impl ParseError {
+    pub(crate) const fn truncated(needed: usize, have: usize) -> Self {
+        Self::Truncated { needed, have }
+    }
+
     /// The stable name of the reason, for counters and logs.
     pub const fn reason(self) -> &'static str {
         match self {

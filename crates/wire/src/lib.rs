@@ -6,17 +6,28 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod checksum;
 pub mod cm;
 pub mod error;
+pub mod ethernet;
+pub mod frame;
+pub mod grh;
 pub mod header;
 pub mod icrc;
 pub mod id;
+pub mod ip;
 pub mod iwarp;
+pub mod lldp;
+pub mod mac_control;
+pub mod mad;
 pub mod opcode;
 pub mod pcap;
 pub mod udp;
+pub mod view;
 
 pub use error::ParseError;
+pub use ethernet::MacAddr;
+pub use frame::{Encapsulation, FrameView, Framing};
 pub use header::{
     Aeth, AtomicEth, Bth, Credits, Deth, Ext, Feth, FlushRange, Headers, Hello, NakCode, Reth,
     Sack, Syndrome,

@@ -28,7 +28,7 @@ pub struct Cqe {
     pub qpn: Qpn,
     /// UD: the queue pair that sent the message.
     pub src_qp: Qpn,
-    /// Engine's own detail of an error; 0 otherwise.
+    /// The engine's own detail of an error; 0 if there is none.
     pub vendor_err: u32,
     /// What came with the message beside its data.
     pub payload: WcPayload,
@@ -289,5 +289,353 @@ impl Cq {
             self.matched = 0;
         }
         due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(us: u64) -> Instant {
+        Instant::from_ns(us * 1000)
+    }
+
+    fn cqe(wr_id: u64) -> Cqe {
+        Cqe::new(at(0), wr_id, Qpn::new(7), WcStatus::Success, WcOpcode::Recv)
+    }
+
+    fn solicited(wr_id: u64) -> Cqe {
+        Cqe {
+            solicited: true,
+            ..cqe(wr_id)
+        }
+    }
+
+    fn failed(wr_id: u64) -> Cqe {
+        Cqe {
+            status: WcStatus::WrFlushErr,
+            ..cqe(wr_id)
+        }
+    }
+
+    const QUIET: Pushed = Pushed {
+        notify: false,
+        overrun: false,
+        died: false,
+    };
+    const NOTIFY: Pushed = Pushed {
+        notify: true,
+        ..QUIET
+    };
+
+    #[test]
+    fn an_idle_queue_costs_little_and_a_cqe_fits_a_cache_line() {
+        assert!(size_of::<Cqe>() <= 64);
+        assert!(size_of::<Cq>() <= 128);
+        assert_eq!(Cq::new(1 << 22).entries.capacity(), 0);
+    }
+
+    #[test]
+    fn completions_leave_in_order() {
+        let mut cq = Cq::new(3);
+        for wr_id in 0..3 {
+            assert_eq!(cq.push(cqe(wr_id), at(0)), QUIET);
+        }
+        assert_eq!(cq.pop().map(|cqe| cqe.wr_id), Some(0));
+        assert_eq!(cq.push(cqe(3), at(0)), QUIET);
+        let mut polled = Vec::new();
+        assert_eq!(cq.poll(2, |cqe| polled.push(cqe.wr_id)), 2);
+        assert_eq!(cq.poll(2, |cqe| polled.push(cqe.wr_id)), 1);
+        assert_eq!(cq.poll(2, |cqe| polled.push(cqe.wr_id)), 0);
+        assert_eq!(polled, [1, 2, 3]);
+        assert_eq!(cq.pop(), None);
+    }
+
+    /// `transport.md` 3.11: the queue is dead, the completion lost; CQ_ERR is raised once.
+    #[test]
+    fn an_overrun_kills_the_queue_for_good() {
+        let mut cq = Cq::new(1);
+        assert!(!cq.arm(Arm::Any));
+        assert_eq!(cq.push(cqe(0), at(0)), NOTIFY);
+        assert!(cq.arm(Arm::Any));
+        let lost = Pushed {
+            notify: false,
+            overrun: true,
+            died: true,
+        };
+        assert_eq!(cq.push(cqe(1), at(0)), lost);
+        assert!(cq.is_dead());
+        assert_eq!(
+            cq.pop().map(|cqe| cqe.wr_id),
+            Some(0),
+            "what was there can be polled"
+        );
+        assert_eq!(
+            cq.push(cqe(2), at(0)),
+            Pushed {
+                died: false,
+                ..lost
+            }
+        );
+        assert!(cq.is_empty());
+    }
+
+    #[test]
+    fn arming_raises_one_event_for_what_comes_later() {
+        let mut cq = Cq::new(9);
+        assert_eq!(cq.push(cqe(0), at(0)), QUIET, "not armed");
+        assert!(
+            cq.arm(Arm::Any),
+            "the one already there raises nothing: poll again"
+        );
+        assert_eq!(cq.push(cqe(1), at(0)), NOTIFY);
+        assert_eq!(cq.armed(), None);
+        assert_eq!(cq.push(cqe(2), at(0)), QUIET, "once");
+    }
+
+    #[test]
+    fn solicited_and_failed_completions_wake_who_waits_for_solicited() {
+        let mut cq = Cq::new(9);
+        for wakes in [solicited(2), failed(2)] {
+            cq.arm(Arm::Solicited);
+            assert_eq!(cq.push(cqe(1), at(0)), QUIET);
+            assert_eq!(cq.push(wakes, at(0)), NOTIFY);
+        }
+    }
+
+    /// As hardware does: waiting for any completion includes waiting for solicited ones.
+    #[test]
+    fn arming_is_never_weakened() {
+        let mut cq = Cq::new(9);
+        cq.arm(Arm::Any);
+        cq.arm(Arm::Solicited);
+        assert_eq!(cq.push(cqe(0), at(0)), NOTIFY);
+        cq.arm(Arm::Solicited);
+        cq.arm(Arm::Any);
+        assert_eq!(cq.push(cqe(1), at(0)), NOTIFY);
+    }
+
+    #[test]
+    fn moderation_waits_for_the_count_or_the_period() {
+        let mut cq = Cq::new(9);
+        assert!(!cq.moderate(3, Span::from_us(10), at(0)));
+        cq.arm(Arm::Any);
+        assert_eq!(cq.moderation_deadline(), None);
+        assert_eq!(cq.push(cqe(0), at(1)), QUIET);
+        assert_eq!(cq.push(cqe(1), at(5)), QUIET);
+        assert_eq!(cq.moderation_deadline(), Some(at(11)));
+        assert_eq!(cq.push(cqe(2), at(6)), NOTIFY, "the count");
+        assert_eq!(cq.moderation_deadline(), None);
+
+        cq.arm(Arm::Any);
+        assert_eq!(cq.push(cqe(3), at(20)), QUIET, "counting starts anew");
+        assert!(!cq.handle_timeout(at(29)));
+        assert!(cq.handle_timeout(at(30)), "the period");
+        assert!(!cq.handle_timeout(at(31)), "once");
+
+        cq.arm(Arm::Any);
+        assert_eq!(cq.push(cqe(4), at(40)), QUIET);
+        assert_eq!(
+            cq.push(cqe(5), at(50)),
+            NOTIFY,
+            "a late timer does not delay the event"
+        );
+    }
+
+    #[test]
+    fn moderation_counts_only_what_the_queue_is_armed_for() {
+        let mut cq = Cq::new(9);
+        let _ = cq.moderate(2, Span::ZERO, at(0));
+        assert_eq!(cq.push(solicited(0), at(0)), QUIET);
+        cq.arm(Arm::Solicited);
+        assert_eq!(cq.push(cqe(1), at(0)), QUIET);
+        assert_eq!(cq.push(solicited(2), at(0)), QUIET);
+        assert_eq!(cq.moderation_deadline(), None, "no period, no timer");
+        assert_eq!(cq.push(solicited(3), at(0)), NOTIFY);
+    }
+
+    #[test]
+    fn relaxing_the_moderation_releases_a_waiting_event() {
+        let mut cq = Cq::new(9);
+        let _ = cq.moderate(9, Span::from_us(100), at(0));
+        cq.arm(Arm::Any);
+        assert_eq!(cq.push(cqe(0), at(0)), QUIET);
+        assert!(!cq.moderate(9, Span::from_us(50), at(20)));
+        assert_eq!(cq.moderation_deadline(), Some(at(50)));
+        assert!(cq.moderate(0, Span::ZERO, at(21)), "off");
+        assert_eq!(cq.armed(), None);
+    }
+
+    #[test]
+    fn resizing_keeps_what_is_there() {
+        let mut cq = Cq::new(4);
+        cq.resize(2).unwrap();
+        assert_eq!(cq.entries.capacity(), 0, "still nothing allocated");
+        cq.resize(4).unwrap();
+        for wr_id in 0..3 {
+            let _ = cq.push(cqe(wr_id), at(0));
+        }
+        let refused = VerbError::TooSmall {
+            what: "cqe",
+            min: 3,
+            got: 2,
+        };
+        assert_eq!(cq.resize(2), Err(refused));
+        cq.resize(3).unwrap();
+        assert_eq!(cq.pop().map(|cqe| cqe.wr_id), Some(0));
+        assert_eq!(cq.push(cqe(3), at(0)), QUIET);
+        assert!(cq.push(cqe(4), at(0)).overrun);
+        let mut left = Vec::new();
+        cq.poll(9, |cqe| left.push(cqe.wr_id));
+        assert_eq!(left, [1, 2, 3]);
+        assert_eq!(
+            cq.resize(0),
+            Err(VerbError::TooSmall {
+                what: "cqe",
+                min: 1,
+                got: 0
+            })
+        );
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Push { kind: u8, after_us: u64 },
+        Pop,
+        Poll { max: usize },
+        Arm(Arm),
+        Moderate { count: u16, period_us: u64 },
+        Timeout { after_us: u64 },
+        Resize { capacity: u32 },
+    }
+
+    fn ops() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            8 => (0..3u8, 0..4u64).prop_map(|(kind, after_us)| Op::Push { kind, after_us }),
+            2 => Just(Op::Pop),
+            1 => (0..5usize).prop_map(|max| Op::Poll { max }),
+            4 => prop_oneof![Just(Arm::Solicited), Just(Arm::Any)].prop_map(Op::Arm),
+            1 => (0..4u16, 0..6u64)
+                .prop_map(|(count, period_us)| Op::Moderate { count, period_us }),
+            2 => (0..6u64).prop_map(|after_us| Op::Timeout { after_us }),
+            1 => (0..12u32).prop_map(|capacity| Op::Resize { capacity }),
+        ]
+    }
+
+    /// The queue as its rules say it: everything kept, the event decided from the history.
+    struct Model {
+        queue: VecDeque<u64>,
+        capacity: usize,
+        is_dead: bool,
+        armed: Option<Arm>,
+        /// When completions that the event waits for came, since arming.
+        matches: Vec<Instant>,
+        count: u16,
+        period: Span,
+    }
+
+    impl Model {
+        fn event(&mut self, now: Instant) -> bool {
+            let Some(&first) = self.matches.first() else {
+                return false;
+            };
+            let is_off = self.count == 0 && self.period == Span::ZERO;
+            let is_counted = self.count > 0 && self.matches.len() >= self.count.into();
+            let is_late = self.period > Span::ZERO && now.since(first) >= self.period;
+            let due = is_off || is_counted || is_late;
+            if due {
+                self.armed = None;
+                self.matches.clear();
+            }
+            due
+        }
+    }
+
+    proptest! {
+        /// The queue agrees with its model in everything that it returns.
+        #[test]
+        fn queue_agrees_with_its_model(
+            capacity in 1..8u32,
+            ops in prop::collection::vec(ops(), 1..100),
+        ) {
+            let mut cq = Cq::new(capacity);
+            let mut model = Model {
+                queue: VecDeque::new(),
+                capacity: capacity as usize,
+                is_dead: false,
+                armed: None,
+                matches: Vec::new(),
+                count: 0,
+                period: Span::ZERO,
+            };
+            let mut now = Instant::EPOCH;
+            for (wr_id, op) in (0..).zip(ops) {
+                match op {
+                    Op::Push { kind, after_us } => {
+                        now += Span::from_us(after_us);
+                        let cqe = [cqe, solicited, failed][usize::from(kind)](wr_id);
+                        let pushed = cq.push(cqe, now);
+                        if model.is_dead || model.queue.len() == model.capacity {
+                            let died = !model.is_dead;
+                            model.is_dead = true;
+                            prop_assert_eq!(pushed, Pushed { notify: false, overrun: true, died });
+                            continue;
+                        }
+                        model.queue.push_back(wr_id);
+                        let matches = match model.armed {
+                            None => false,
+                            Some(Arm::Solicited) => kind > 0,
+                            Some(Arm::Any) => true,
+                        };
+                        if matches {
+                            model.matches.push(now);
+                        }
+                        // An unmatched completion moves no event, even if its timer is late.
+                        let notify = matches && model.event(now);
+                        prop_assert_eq!(pushed, Pushed { notify, ..QUIET });
+                    }
+                    Op::Pop => {
+                        prop_assert_eq!(cq.pop().map(|cqe| cqe.wr_id), model.queue.pop_front());
+                    }
+                    Op::Poll { max } => {
+                        let mut polled = Vec::new();
+                        let count = cq.poll(max, |cqe| polled.push(cqe.wr_id));
+                        prop_assert_eq!(count, polled.len());
+                        let expected = model.queue.len().min(max);
+                        prop_assert_eq!(polled, model.queue.drain(..expected).collect::<Vec<_>>());
+                    }
+                    Op::Arm(arm) => {
+                        model.armed = match (model.armed, arm) {
+                            (Some(Arm::Any), _) | (_, Arm::Any) => Some(Arm::Any),
+                            (_, Arm::Solicited) => Some(Arm::Solicited),
+                        };
+                        prop_assert_eq!(cq.arm(arm), !model.queue.is_empty());
+                    }
+                    Op::Moderate { count, period_us } => {
+                        (model.count, model.period) = (count, Span::from_us(period_us));
+                        prop_assert_eq!(cq.moderate(count, model.period, now), model.event(now));
+                    }
+                    Op::Timeout { after_us } => {
+                        now += Span::from_us(after_us);
+                        prop_assert_eq!(cq.handle_timeout(now), model.event(now));
+                    }
+                    Op::Resize { capacity } => {
+                        let fits = capacity as usize >= model.queue.len().max(1);
+                        prop_assert_eq!(cq.resize(capacity).is_ok(), fits);
+                        if fits {
+                            model.capacity = capacity as usize;
+                        }
+                    }
+                }
+                prop_assert_eq!(cq.len(), model.queue.len());
+                prop_assert_eq!(cq.armed(), model.armed);
+                prop_assert_eq!(cq.is_dead(), model.is_dead);
+                let first = model.matches.first().filter(|_| model.period > Span::ZERO);
+                let deadline = first.map(|&first| first + model.period);
+                prop_assert_eq!(cq.moderation_deadline(), deadline);
+            }
+        }
     }
 }

@@ -6,9 +6,11 @@
 
 use core::fmt;
 
-use hirail_vocab::QpState;
+use hirail_vocab::{QpState, QpType};
+use hirail_wire::{Gid, Qpn};
 
 use crate::mr::{Access, PdId};
+use crate::qp::state::ModifyError;
 
 /// Why a verb was refused. Nothing has changed when one is returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -108,6 +110,27 @@ pub enum VerbError {
         /// The state that the queue pair is in.
         got: QpState,
     },
+    /// `modify_qp` asks for a transition or a value that is not possible (`EINVAL`).
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
+    /// Queue pairs of this type do not have the operation (`EINVAL`).
+    #[error("{qp_type} has no such operation")]
+    OperationNotAllowed {
+        /// The queue pair's type.
+        qp_type: QpType,
+    },
+    /// Something that the operation needs was not given (`EINVAL`).
+    #[error("{what} is missing")]
+    Missing {
+        /// What is needed.
+        what: &'static str,
+    },
+    /// The queue pair receives from a shared queue and has none of its own (`EINVAL`).
+    #[error("QP {qpn} receives from an SRQ: post there")]
+    HasSrq {
+        /// The queue pair.
+        qpn: Qpn,
+    },
     /// The object failed and takes no more work; only destroying it remains (`EINVAL`).
     #[error("{object} is in error")]
     Failed {
@@ -118,15 +141,15 @@ pub enum VerbError {
     #[error("{got} is not a multicast GID")]
     NotMulticast {
         /// The GID given.
-        got: hirail_wire::Gid,
+        got: Gid,
     },
     /// A queue pair is not attached to the group (`EINVAL`).
     #[error("QP {qpn} is not attached to {group}")]
     NotAttached {
         /// The group.
-        group: hirail_wire::Gid,
+        group: Gid,
         /// The queue pair.
-        qpn: hirail_wire::Qpn,
+        qpn: Qpn,
     },
     /// The caller lacks a privilege (`EPERM`).
     #[error("{what} needs a privilege that the caller does not have")]
@@ -155,6 +178,8 @@ pub enum Object {
     Ah,
     /// XRC domain.
     Xrcd,
+    /// Entry of the port's GID table.
+    Gid,
     /// Multicast group.
     Group,
     /// Attachment of a queue pair to a multicast group.
@@ -172,6 +197,7 @@ impl fmt::Display for Object {
             Self::Qp => "QP",
             Self::Ah => "AH",
             Self::Xrcd => "XRC domain",
+            Self::Gid => "GID",
             Self::Group => "multicast group",
             Self::Attachment => "multicast attachment",
         })

@@ -144,3 +144,152 @@ impl GroupTable {
         self.groups.keys().copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::Ipv4Addr;
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: GroupLimits = GroupLimits {
+        groups: 2,
+        attached: 3,
+        total: 4,
+    };
+
+    fn group(n: u8) -> Gid {
+        Ipv4Addr::new(239, 1, 1, n).into()
+    }
+
+    fn qpn(n: u32) -> Qpn {
+        Qpn::new(n)
+    }
+
+    #[test]
+    fn the_network_is_joined_with_the_first_member_and_left_with_the_last() {
+        let mut table = GroupTable::new(LIMITS);
+        assert_eq!(table.attach(group(1), qpn(7)), Ok(GroupChange::Opened));
+        assert_eq!(table.attach(group(1), qpn(5)), Ok(GroupChange::None));
+        assert_eq!(
+            table.attach(group(1), qpn(7)),
+            Ok(GroupChange::None),
+            "again"
+        );
+        assert_eq!(table.members(group(1)), [qpn(7), qpn(5)]);
+        assert_eq!(table.members(group(2)), []);
+        assert_eq!(table.detach(group(1), qpn(7)), Ok(GroupChange::None));
+        let absent = VerbError::NotAttached {
+            group: group(1),
+            qpn: qpn(7),
+        };
+        assert_eq!(table.detach(group(1), qpn(7)), Err(absent));
+        assert_eq!(table.detach(group(1), qpn(5)), Ok(GroupChange::Closed));
+        assert_eq!(table.groups().count(), 0);
+    }
+
+    #[test]
+    fn only_multicast_gids_are_groups() {
+        let mut table = GroupTable::new(LIMITS);
+        let got = Ipv4Addr::LOCALHOST.into();
+        assert_eq!(
+            table.attach(got, qpn(7)),
+            Err(VerbError::NotMulticast { got })
+        );
+        let got = core::net::Ipv6Addr::LOCALHOST.into();
+        assert_eq!(
+            table.attach(got, qpn(7)),
+            Err(VerbError::NotMulticast { got })
+        );
+        let v6 = core::net::Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 0, 0, 1).into();
+        assert_eq!(table.attach(v6, qpn(7)), Ok(GroupChange::Opened));
+    }
+
+    #[test]
+    fn every_limit_holds() {
+        let exhausted = |object, limit| Err(VerbError::Exhausted { object, limit });
+        let mut table = GroupTable::new(LIMITS);
+        for n in 0..3 {
+            assert!(table.attach(group(1), qpn(n)).is_ok());
+        }
+        assert_eq!(
+            table.attach(group(1), qpn(3)),
+            exhausted(Object::Attachment, 3)
+        );
+        assert!(table.attach(group(2), qpn(3)).is_ok());
+        assert_eq!(
+            table.attach(group(2), qpn(4)),
+            exhausted(Object::Attachment, 4)
+        );
+        assert_eq!(table.attach(group(3), qpn(4)), exhausted(Object::Group, 2));
+    }
+
+    /// `transport.md` 3.19: detach before destroy.
+    #[test]
+    fn an_attached_queue_pair_is_busy() {
+        let mut table = GroupTable::new(LIMITS);
+        for n in 1..3 {
+            assert!(table.attach(group(n), qpn(7)).is_ok());
+        }
+        let busy = |users| {
+            Err(VerbError::Busy {
+                object: Object::Qp,
+                id: 7,
+                users,
+            })
+        };
+        assert_eq!(table.check_detached(qpn(7)), busy(2));
+        assert!(table.detach(group(1), qpn(7)).is_ok());
+        assert_eq!(table.check_detached(qpn(7)), busy(1));
+        assert!(table.detach(group(2), qpn(7)).is_ok());
+        assert_eq!(table.check_detached(qpn(7)), Ok(()));
+    }
+
+    proptest! {
+        /// The table is a bounded set of pairs.
+        #[test]
+        fn table_agrees_with_a_set(
+            ops in prop::collection::vec((any::<bool>(), 0..4u8, 0..4u32), 1..60),
+        ) {
+            let limits = GroupLimits { groups: 3, attached: 3, total: 6 };
+            let mut table = GroupTable::new(limits);
+            let mut pairs = BTreeSet::new();
+            let members = |pairs: &BTreeSet<_>, g| pairs.iter().filter(|&&(of, _)| of == g).count();
+            for (attaches, g, n) in ops {
+                let before = members(&pairs, g);
+                let groups = (0..4).filter(|&g| members(&pairs, g) > 0).count();
+                let is_member = pairs.contains(&(g, n));
+                if attaches {
+                    let room = before < 3 && pairs.len() < 6 && (before > 0 || groups < 3);
+                    let expected = (is_member || room).then_some(match before {
+                        0 => GroupChange::Opened,
+                        _ => GroupChange::None,
+                    });
+                    prop_assert_eq!(table.attach(group(g), qpn(n)).ok(), expected);
+                    if expected.is_some() {
+                        pairs.insert((g, n));
+                    }
+                } else {
+                    let expected = is_member.then_some(match before {
+                        1 => GroupChange::Closed,
+                        _ => GroupChange::None,
+                    });
+                    prop_assert_eq!(table.detach(group(g), qpn(n)).ok(), expected);
+                    pairs.remove(&(g, n));
+                }
+                for g in 0..4 {
+                    let of: BTreeSet<_> = table.members(group(g)).iter().copied().collect();
+                    let expected: BTreeSet<_> =
+                        pairs.iter().filter(|&&(of, _)| of == g).map(|&(_, n)| qpn(n)).collect();
+                    prop_assert_eq!(of, expected);
+                }
+                for n in 0..4 {
+                    let detached = pairs.iter().all(|&(_, member)| member != n);
+                    prop_assert_eq!(table.check_detached(qpn(n)).is_ok(), detached);
+                }
+            }
+        }
+    }
+}

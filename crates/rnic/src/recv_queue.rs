@@ -179,3 +179,134 @@ impl fmt::Debug for RecvRing {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use hirail_wire::Lkey;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sges(count: u32, seed: u32) -> Vec<Sge> {
+        let sge = |n: u32| Sge {
+            addr: (seed + n).into(),
+            length: n,
+            lkey: Lkey::new(seed),
+        };
+        (0..count).map(sge).collect()
+    }
+
+    #[test]
+    fn nothing_is_allocated_before_the_first_request() {
+        let mut ring = RecvRing::new(Queue::Receive, 1 << 15, 32);
+        assert!(ring.slots.is_empty() && ring.sges.is_empty());
+        assert_eq!(ring.pop(), None);
+        assert_eq!(ring.front(), None);
+        ring.push(1, &[]).unwrap();
+        assert_eq!((ring.slots.len(), ring.sges.len()), (1 << 15, 32 << 15));
+    }
+
+    #[test]
+    fn requests_may_have_no_entries_at_all() {
+        let mut ring = RecvRing::new(Queue::Receive, 2, 0);
+        ring.push(7, &[]).unwrap();
+        assert_eq!(
+            ring.front(),
+            Some(RecvWqe {
+                wr_id: 7,
+                sges: &[]
+            })
+        );
+    }
+
+    #[test]
+    fn a_full_ring_and_too_many_entries_are_refused() {
+        let mut ring = RecvRing::new(Queue::Receive, 1, 2);
+        let many = VerbError::TooLarge {
+            what: "num_sge",
+            max: 2,
+            got: 3,
+        };
+        assert_eq!(ring.push(1, &sges(3, 0)), Err(many));
+        ring.push(1, &sges(2, 0)).unwrap();
+        let full = VerbError::QueueFull {
+            queue: Queue::Receive,
+            depth: 1,
+        };
+        assert_eq!(ring.push(2, &[]), Err(full));
+        assert_eq!(
+            RecvRing::new(Queue::Receive, 0, 1)
+                .push(1, &[])
+                .map_err(|_| ()),
+            Err(())
+        );
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Push { num_sge: u32 },
+        Pop,
+        Clear,
+        Resize { depth: u32 },
+    }
+
+    fn ops() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            8 => (0..5u32).prop_map(|num_sge| Op::Push { num_sge }),
+            6 => Just(Op::Pop),
+            1 => Just(Op::Clear),
+            1 => (0..9u32).prop_map(|depth| Op::Resize { depth }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn ring_agrees_with_a_deque(
+            depth in 0..7u32,
+            max_sge in 0..4u32,
+            ops in prop::collection::vec(ops(), 1..100),
+        ) {
+            let mut ring = RecvRing::new(Queue::Receive, depth, max_sge);
+            let mut model = VecDeque::new();
+            let mut depth = depth;
+            for (n, op) in (0u32..).zip(ops) {
+                match op {
+                    Op::Push { num_sge } => {
+                        let request = (u64::from(n), sges(num_sge, n));
+                        let fits = num_sge <= max_sge && model.len() < depth as usize;
+                        prop_assert_eq!(ring.push(request.0, &request.1).is_ok(), fits);
+                        if fits {
+                            model.push_back(request);
+                        }
+                    }
+                    Op::Pop => {
+                        let expected = model.pop_front().map(|(wr_id, _)| wr_id);
+                        prop_assert_eq!(ring.pop(), expected);
+                    }
+                    Op::Clear => {
+                        ring.clear();
+                        model.clear();
+                    }
+                    Op::Resize { depth: new } => {
+                        let fits = new as usize >= model.len();
+                        prop_assert_eq!(ring.resize(new).is_ok(), fits);
+                        if fits {
+                            depth = new;
+                        }
+                    }
+                }
+                let front = model.front().map(|(wr_id, sges)| RecvWqe { wr_id: *wr_id, sges });
+                prop_assert_eq!(ring.front(), front);
+                prop_assert_eq!(ring.len() as usize, model.len());
+                prop_assert_eq!(ring.available(), depth - ring.len());
+            }
+            while let Some((wr_id, sges)) = model.pop_front() {
+                prop_assert_eq!(ring.front(), Some(RecvWqe { wr_id, sges: &sges }));
+                ring.pop();
+            }
+            prop_assert!(ring.is_empty());
+        }
+    }
+}

@@ -16,12 +16,12 @@ pub struct SrqId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct XrcdId(pub u32);
 
-/// What an SRQ has beyond others when XRC target queue pairs deliver to it (`transport.md` 3.23).
+/// What only the SRQs have that XRC target queue pairs deliver to (`transport.md` 3.23).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct XrcSrq {
     /// Only target queue pairs of this domain may deliver.
     pub domain: XrcdId,
-    /// Where its receive completions go, whichever queue pair took the request.
+    /// Where receive completions go, whichever queue pair took the request.
     pub cq: CqId,
 }
 
@@ -207,5 +207,145 @@ impl HeldRecv {
         self.sges.clear();
         self.sges.reserve_exact(max_sge as usize);
         self.sges.extend_from_slice(wqe.sges);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hirail_wire::Lkey;
+
+    use super::*;
+
+    const WQE: Taken = Taken::Wqe {
+        limit_reached: false,
+    };
+    const LAST_ABOVE: Taken = Taken::Wqe {
+        limit_reached: true,
+    };
+
+    fn sges(count: usize) -> Vec<Sge> {
+        vec![
+            Sge {
+                addr: count as u64,
+                length: 1,
+                lkey: Lkey::new(5)
+            };
+            count
+        ]
+    }
+
+    fn filled(requests: u64) -> (Srq, HeldRecv) {
+        let mut srq = Srq::new(PdId(1), 8, 3, None);
+        for wr_id in 0..requests {
+            srq.post(wr_id, &sges(wr_id as usize % 4)).unwrap();
+        }
+        (srq, HeldRecv::new())
+    }
+
+    #[test]
+    fn requests_are_taken_in_order_and_free_their_slot_at_once() {
+        let (mut srq, mut held) = filled(8);
+        let full = VerbError::QueueFull {
+            queue: Queue::Shared,
+            depth: 8,
+        };
+        assert_eq!(srq.post(8, &[]), Err(full));
+        for wr_id in 0..8 {
+            assert_eq!(srq.take(&mut held), WQE);
+            let expected = RecvWqe {
+                wr_id,
+                sges: &sges(wr_id as usize % 4),
+            };
+            assert_eq!(held.wqe(), expected);
+            srq.post(wr_id + 8, &[]).unwrap();
+            assert_eq!(held.wqe(), expected, "what is held does not change");
+        }
+    }
+
+    #[test]
+    fn an_empty_queue_leaves_the_holder_alone() {
+        let (mut srq, mut held) = filled(1);
+        assert_eq!(srq.take(&mut held), WQE);
+        let before = held.clone();
+        assert_eq!(
+            srq.take(&mut held),
+            Taken::Empty {
+                limit_reached: false
+            }
+        );
+        assert_eq!(held, before);
+    }
+
+    /// `transport.md` 3.15: one event when fewer than the limit are queued, then disarmed.
+    #[test]
+    fn the_limit_is_reported_once_when_the_queue_falls_below_it() {
+        let (mut srq, mut held) = filled(6);
+        srq.arm_limit(4).unwrap();
+        assert_eq!(srq.take(&mut held), WQE, "5 left");
+        assert_eq!(srq.take(&mut held), WQE, "4 left, which is not below 4");
+        assert_eq!(srq.take(&mut held), LAST_ABOVE, "3 left");
+        assert_eq!(srq.limit(), 0);
+        assert_eq!(srq.take(&mut held), WQE);
+        srq.arm_limit(1).unwrap();
+        assert_eq!(srq.take(&mut held), WQE, "1 left");
+        srq.arm_limit(0).unwrap();
+        assert_eq!(srq.take(&mut held), WQE, "disarmed");
+    }
+
+    #[test]
+    fn a_limit_armed_above_an_empty_queue_is_reported_at_the_next_message() {
+        let (mut srq, mut held) = filled(0);
+        srq.arm_limit(1).unwrap();
+        assert_eq!(
+            srq.take(&mut held),
+            Taken::Empty {
+                limit_reached: true
+            }
+        );
+        assert_eq!(
+            srq.take(&mut held),
+            Taken::Empty {
+                limit_reached: false
+            }
+        );
+    }
+
+    #[test]
+    fn limit_and_size_respect_each_other() {
+        let (mut srq, _) = filled(5);
+        let high = VerbError::TooLarge {
+            what: "srq_limit",
+            max: 8,
+            got: 9,
+        };
+        assert_eq!(srq.arm_limit(9), Err(high));
+        srq.arm_limit(6).unwrap();
+        let low = |min, got| {
+            Err(VerbError::TooSmall {
+                what: "max_wr",
+                min,
+                got,
+            })
+        };
+        assert_eq!(srq.resize(5), low(6, 5));
+        srq.arm_limit(0).unwrap();
+        assert_eq!(srq.resize(4), low(5, 4));
+        srq.resize(5).unwrap();
+        srq.resize(20).unwrap();
+        assert_eq!((srq.len(), srq.max_wr()), (5, 20));
+    }
+
+    #[test]
+    fn a_failed_queue_neither_takes_nor_gives() {
+        let (mut srq, mut held) = filled(2);
+        assert!(srq.fail());
+        assert!(!srq.fail(), "SRQ_ERR is raised once");
+        assert_eq!(srq.take(&mut held), Taken::Failed);
+        assert_eq!(
+            srq.post(9, &[]),
+            Err(VerbError::Failed {
+                object: Object::Srq
+            })
+        );
     }
 }

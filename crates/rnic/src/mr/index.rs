@@ -10,41 +10,54 @@ const HALF_MASK: u32 = (1 << HALF_BITS) - 1;
 const INDEX_MASK: u32 = (1 << (2 * HALF_BITS)) - 1;
 
 /// A secret permutation of the 24-bit numbers: a Feistel network of four rounds.
-pub(super) struct Permutation {
-    round_keys: [u64; 4],
+struct Permutation {
+    rounds: [Round; 4],
 }
 
 impl Permutation {
-    pub(super) fn new(secret: u128) -> Self {
-        // Both halves of the secret reach every round key.
+    fn new(secret: u128) -> Self {
+        // SplitMix64, once for each half of the secret: every word depends on all of it.
         let (low, high) = (secret as u64, (secret >> 64) as u64);
+        let word = |n: u64| mix(low ^ mix(high.wrapping_add(n)));
+        let round = |n: u64| Round {
+            offset: word(2 * n),
+            factor: word(2 * n + 1) | 1,
+        };
         Self {
-            round_keys: [1, 2, 3, 4].map(|round| mix(low ^ mix(high.wrapping_add(round)))),
+            rounds: [1, 2, 3, 4].map(round),
         }
     }
 
     /// The image of `number`.
-    pub(super) fn apply(&self, number: u32) -> u32 {
+    fn apply(&self, number: u32) -> u32 {
         let (mut left, mut right) = (number >> HALF_BITS & HALF_MASK, number & HALF_MASK);
-        for key in self.round_keys {
-            (left, right) = (right, left ^ round(key, right));
+        for round in &self.rounds {
+            (left, right) = (right, left ^ round.of(right));
         }
         left << HALF_BITS | right
     }
 
     /// The number whose image is `index`.
-    pub(super) fn invert(&self, index: u32) -> u32 {
+    fn invert(&self, index: u32) -> u32 {
         let (mut left, mut right) = (index >> HALF_BITS & HALF_MASK, index & HALF_MASK);
-        for key in self.round_keys.into_iter().rev() {
-            (left, right) = (right ^ round(key, left), left);
+        for round in self.rounds.iter().rev() {
+            (left, right) = (right ^ round.of(left), left);
         }
         left << HALF_BITS | right
     }
 }
 
-/// Twelve bits that depend on `half` and the round key.
-fn round(key: u64, half: u32) -> u32 {
-    (mix(key ^ u64::from(half)) >> (64 - HALF_BITS)) as u32
+/// A secret function of 12 bits: the top of a product with a secret odd factor.
+struct Round {
+    offset: u64,
+    factor: u64,
+}
+
+impl Round {
+    #[inline]
+    fn of(&self, half: u32) -> u32 {
+        ((self.offset ^ u64::from(half)).wrapping_mul(self.factor) >> (64 - HALF_BITS)) as u32
+    }
 }
 
 /// The finaliser of SplitMix64: every input bit changes about half of the output bits.
@@ -61,6 +74,8 @@ const fn mix(word: u64) -> u64 {
 pub(super) struct KeySpace {
     permutation: Permutation,
     slot_bits: u32,
+    /// Where the variants of an index start is secret too.
+    variant_secret: u64,
 }
 
 impl KeySpace {
@@ -69,9 +84,11 @@ impl KeySpace {
 
     pub(super) fn new(secret: u128, slots: u32) -> Self {
         let slot_bits = slots.next_power_of_two().trailing_zeros();
+        let variant_secret = mix(secret as u64 ^ mix((secret >> 64) as u64));
         Self {
             permutation: Permutation::new(secret),
             slot_bits,
+            variant_secret,
         }
     }
 
@@ -79,27 +96,26 @@ impl KeySpace {
     pub(super) fn key(&self, slot: u32, generation: u32) -> u32 {
         let number = (generation >> 8) << self.slot_bits | slot;
         let index = self.permutation.apply(number & INDEX_MASK);
-        // The variant's start differs from index to index: a guesser has 32 bits to guess.
-        let start = round(
-            self.permutation.round_keys[0],
-            index >> HALF_BITS ^ index & HALF_MASK,
-        );
-        index << 8 | start.wrapping_add(generation) & 0xff
+        let first_variant = mix(self.variant_secret ^ u64::from(index)) as u32;
+        index << 8 | first_variant.wrapping_add(generation) & 0xff
     }
 
-    /// The slot that a key would belong to.
+    /// The slot that a key would belong to. It may lie beyond the end of the table.
+    #[inline]
     pub(super) fn slot(&self, key: u32) -> u32 {
         self.permutation.invert(key >> 8) & ((1 << self.slot_bits) - 1)
     }
 
-    /// The first generation after `generation` with another index: there all 256 variants are new.
-    pub(super) const fn next_index(generation: u32) -> u32 {
-        (generation | 0xff).wrapping_add(1)
+    /// The last generation that has the index of `generation`: after it, all 256 variants are new.
+    pub(super) const fn last_of_index(generation: u32) -> u32 {
+        generation | 0xff
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -113,20 +129,27 @@ mod tests {
         }
     }
 
-    /// Neighbouring slots have unrelated indices: over many secrets their distance hits each of
-    /// 16 equal parts of the range about equally often.
+    /// Neighbouring slots have unrelated indices: their distance is evenly spread, over many
+    /// secrets as well as over the slots of one table.
     #[test]
     fn neighbours_are_unrelated() {
-        let mut parts = [0u32; 16];
-        for secret in 0..16_000u128 {
-            let permutation = Permutation::new(secret);
-            let distance = permutation.apply(1).wrapping_sub(permutation.apply(0)) & INDEX_MASK;
-            parts[(distance >> 20) as usize] += 1;
-        }
-        assert!(
-            parts.iter().all(|&hits| (850..1150).contains(&hits)),
-            "{parts:?}"
-        );
+        let distance = |permutation: &Permutation, number| {
+            permutation
+                .apply(number + 1)
+                .wrapping_sub(permutation.apply(number))
+                & INDEX_MASK
+        };
+        let spread = |distances: &mut dyn Iterator<Item = u32>| {
+            let mut parts = [0u32; 16];
+            distances.for_each(|distance| parts[(distance >> 20) as usize] += 1);
+            assert!(
+                parts.iter().all(|&hits| (850..1150).contains(&hits)),
+                "{parts:?}"
+            );
+        };
+        spread(&mut (0..16_000).map(|secret| distance(&Permutation::new(secret), 0)));
+        let one = Permutation::new(99);
+        spread(&mut (0..16_000).map(|number| distance(&one, number)));
     }
 
     #[test]
@@ -140,7 +163,7 @@ mod tests {
     fn a_slot_has_all_its_keys_before_one_repeats() {
         let slots = 1 << 20;
         let space = KeySpace::new(7, slots);
-        let mut keys = std::collections::BTreeSet::new();
+        let mut keys = BTreeSet::new();
         for generation in 0..1 << 12 {
             let key = space.key(5, generation);
             assert_eq!(space.slot(key), 5);
@@ -150,12 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn next_index_changes_the_index() {
+    fn an_index_ends_after_its_last_generation() {
         let space = KeySpace::new(7, 100);
         for generation in [0, 1, 255, 256, 700] {
-            let next = KeySpace::next_index(generation);
-            assert_ne!(space.key(3, generation) >> 8, space.key(3, next) >> 8);
-            assert_eq!(next % 256, 0);
+            let last = KeySpace::last_of_index(generation);
+            assert_eq!(space.key(3, generation) >> 8, space.key(3, last) >> 8);
+            assert_ne!(space.key(3, generation) >> 8, space.key(3, last + 1) >> 8);
         }
     }
 }

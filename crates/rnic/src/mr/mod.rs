@@ -25,7 +25,7 @@ use crate::host::Host;
 pub use access::Access;
 pub use slice::Slice;
 pub use table::{KeyTable, LocalProtection, Refusal, RemoteRefused, Reregister, Reregistered};
-pub use window::{BindRefused, InvalidateRefused, MwBind, MwType};
+pub use window::{BindMw, BindRefused, InvalidateRefused, MwType};
 
 /// Number of a protection domain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -54,8 +54,12 @@ impl<H: Host> Slice<H> {
             .compare_swap(self.offset_of(at, 8), compare, swap)
     }
 
-    /// Stores 8 bytes as one.
-    pub fn store_word(&self, at: u32, word: [u8; 8]) -> Result<(), Fault> {
+    /// Stores the 8 bytes of a payload as one.
+    pub fn store_word(
+        &self,
+        at: u32,
+        word: <H::Region as Region>::Payload<'_>,
+    ) -> Result<(), Fault> {
         self.mr.region.store_word(self.offset_of(at, 8), word)
     }
 

@@ -24,16 +24,16 @@ pub enum MwType {
     Type2 = 2,
 }
 
-/// A bind request.
+/// What a window is to be bound to: the content of a bind request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MwBind {
+pub struct BindMw {
     /// The window, by any key that it ever had: only the index counts.
-    pub mw: Rkey,
-    /// Variant of the new key. The caller's choice for type 2; for type 1 the verb takes the one
-    /// after the window's current variant.
-    pub variant: u8,
+    pub window: Rkey,
+    /// The key that it gets. Only the variant counts: the caller's choice for type 2; for type 1
+    /// the verb takes the one after the window's current variant.
+    pub new_key: Rkey,
     /// The region. Not looked at when a type 1 window is unbound.
-    pub mr: Lkey,
+    pub region: Lkey,
     /// First address, in the terms of the region.
     pub addr: u64,
     /// Bytes; 0 unbinds a type 1 window.
@@ -42,10 +42,10 @@ pub struct MwBind {
     pub access: Access,
 }
 
-impl MwBind {
-    /// The key that the window will have.
+impl BindMw {
+    /// The key that the window will have: its index with the new variant.
     pub const fn rkey(&self) -> Rkey {
-        Rkey::from_parts(self.mw.index(), self.variant)
+        Rkey::from_parts(self.window.index(), self.new_key.variant())
     }
 }
 
@@ -158,7 +158,7 @@ impl<H: Host> KeyTable<H> {
         let number = self.allocate(Object::Mw)?;
         // Bind requests choose the variant, so the index must not be one that others knew.
         let slot = &mut self.slots[number as usize];
-        slot.generation = KeySpace::next_index(slot.generation);
+        slot.generation = KeySpace::last_of_index(slot.generation);
         let key = self.new_key(number);
         let position = self.windows.len();
         self.windows.push(number);
@@ -173,12 +173,14 @@ impl<H: Host> KeyTable<H> {
 
     /// Destroys a window, bound or not. Any key that it ever had names it.
     pub fn dealloc_mw(&mut self, mw: Rkey) -> Result<(), VerbError> {
+        if self.window(mw).is_none() {
+            return Err(VerbError::NotFound {
+                object: Object::Mw,
+                id: mw.value(),
+            });
+        }
         let number = self.keys.slot(mw.value());
-        let absent = VerbError::NotFound {
-            object: Object::Mw,
-            id: mw.value(),
-        };
-        self.unbind(self.window(mw).map(|_| number).ok_or(absent)?);
+        self.unbind(number);
         let Entry::Window(window) = self.release(number) else {
             unreachable!("the slot was just found to hold a window");
         };
@@ -189,14 +191,14 @@ impl<H: Host> KeyTable<H> {
             moved.position = window.position;
         }
         let slot = &mut self.slots[number as usize];
-        slot.generation |= 0xff;
+        slot.generation = KeySpace::last_of_index(slot.generation);
         Ok(())
     }
 
     /// Carries out a bind request of queue pair `qpn` in domain `pd`. A window that cannot be bound
     /// stays as it was.
-    pub fn bind_mw(&mut self, pd: PdId, qpn: Qpn, bind: &MwBind) -> Result<Rkey, BindRefused> {
-        let window = self.window(bind.mw).ok_or(BindRefused::UnknownWindow)?;
+    pub fn bind_mw(&mut self, bind: &BindMw, pd: PdId, qpn: Qpn) -> Result<Rkey, BindRefused> {
+        let window = self.window(bind.window).ok_or(BindRefused::UnknownWindow)?;
         if window.pd != pd {
             return Err(BindRefused::ForeignPd);
         }
@@ -207,9 +209,9 @@ impl<H: Host> KeyTable<H> {
             }
             MwType::Type2 if window.bound.is_some() => return Err(BindRefused::StillBound),
             MwType::Type2 if bind.length == 0 => return Err(BindRefused::Empty),
-            MwType::Type1 | MwType::Type2 => Some(self.bound(pd, qpn, bind)?),
+            MwType::Type1 | MwType::Type2 => Some(self.bound(bind, pd, qpn)?),
         };
-        let number = self.keys.slot(bind.mw.value());
+        let number = self.keys.slot(bind.window.value());
         self.unbind(number);
         self.slots[number as usize].key = bind.rkey().value();
         if let Some(bound) = bound {
@@ -276,8 +278,8 @@ impl<H: Host> KeyTable<H> {
     }
 
     /// Checks a bind request against the region.
-    fn bound(&self, pd: PdId, qpn: Qpn, bind: &MwBind) -> Result<Bound<H>, BindRefused> {
-        let mr = self.region(bind.mr).ok_or(BindRefused::UnknownRegion)?;
+    fn bound(&self, bind: &BindMw, pd: PdId, qpn: Qpn) -> Result<Bound<H>, BindRefused> {
+        let mr = self.region(bind.region).ok_or(BindRefused::UnknownRegion)?;
         if mr.pd() != pd {
             return Err(BindRefused::ForeignPd);
         }

@@ -43,20 +43,7 @@ impl<'a> FrameView<'a> {
     #[inline]
     pub fn parse(frame: &'a [u8]) -> Result<Self, ParseError> {
         let (ethernet, rest) = EthernetHeader::parse(frame)?;
-        let content = match ethernet.ether_type {
-            EtherType::IPV4 => parse_ipv4(rest)?,
-            EtherType::IPV6 => {
-                let (ip, payload) = Ipv6Header::parse(rest)?;
-                parse_ip(IpHeader::V6(ip), payload, rest)?
-            }
-            EtherType::ROCE_V1 => {
-                let (grh, ib) = Grh::parse(rest)?;
-                Content::Roce(RoceView::new(Framing::V1(grh), rest, ib)?)
-            }
-            EtherType::MAC_CONTROL => Content::MacControl(rest),
-            EtherType::LLDP => Content::Lldp(rest),
-            _ => Content::Other(rest),
-        };
+        let content = Content::parse(ethernet.ether_type, rest)?;
         Ok(Self { ethernet, content })
     }
 
@@ -82,44 +69,51 @@ impl<'a> FrameView<'a> {
     }
 }
 
-/// IPv4 headers with options are legal where they are not RoCE: those frames are merely others.
-#[inline]
-fn parse_ipv4(packet: &[u8]) -> Result<Content<'_>, ParseError> {
-    match Ipv4Header::parse(packet) {
-        Ok((ip, payload)) => parse_ip(IpHeader::V4(ip), payload, packet),
-        Err(ParseError::BadIpHeaderLength(_)) if packet.get(9) != Some(&PROTOCOL_UDP) => {
-            Ok(Content::Other(packet))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-#[inline]
-fn parse_ip<'a>(
-    ip: IpHeader,
-    payload: &'a [u8],
-    packet: &'a [u8],
-) -> Result<Content<'a>, ParseError> {
-    match ip.protocol() {
-        PROTOCOL_UDP => {
-            let (udp, ib) = UdpHeader::parse(payload)?;
-            if udp.dest_port != ROCE_PORT {
-                return Ok(Content::Other(packet));
+impl<'a> Content<'a> {
+    /// Sorts what a link layer carries under `ether_type`: [`FrameView::parse`] without Ethernet.
+    #[inline]
+    pub fn parse(ether_type: EtherType, bytes: &'a [u8]) -> Result<Self, ParseError> {
+        Ok(match ether_type {
+            EtherType::IPV4 => match Ipv4Header::parse(bytes) {
+                Ok((ip, payload)) => Self::parse_ip(IpHeader::V4(ip), payload, bytes)?,
+                // Options are legal where the packet is not RoCE.
+                Err(ParseError::BadIpHeaderLength(_)) if bytes.get(9) != Some(&PROTOCOL_UDP) => {
+                    Self::Other(bytes)
+                }
+                Err(error) => return Err(error),
+            },
+            EtherType::IPV6 => {
+                let (ip, payload) = Ipv6Header::parse(bytes)?;
+                Self::parse_ip(IpHeader::V6(ip), payload, bytes)?
             }
-            let UdpHeader {
-                source_port,
-                checksum,
-                ..
-            } = udp;
-            let framing = Framing::V2 {
-                ip,
-                source_port,
-                udp_checksum: checksum != 0,
-            };
-            Ok(Content::Roce(RoceView::new(framing, packet, ib)?))
+            EtherType::ROCE_V1 => {
+                let (grh, ib) = Grh::parse(bytes)?;
+                Self::Roce(RoceView::new(Framing::V1(grh), bytes, ib)?)
+            }
+            EtherType::MAC_CONTROL => Self::MacControl(bytes),
+            EtherType::LLDP => Self::Lldp(bytes),
+            _ => Self::Other(bytes),
+        })
+    }
+
+    #[inline]
+    fn parse_ip(ip: IpHeader, payload: &'a [u8], packet: &'a [u8]) -> Result<Self, ParseError> {
+        match ip.protocol() {
+            PROTOCOL_UDP => {
+                let (udp, ib) = UdpHeader::parse(payload)?;
+                if udp.dest_port != ROCE_PORT {
+                    return Ok(Self::Other(packet));
+                }
+                let framing = Framing::V2 {
+                    ip,
+                    source_port: udp.source_port,
+                    udp_checksum: udp.checksum != 0,
+                };
+                Ok(Self::Roce(RoceView::new(framing, packet, ib)?))
+            }
+            PROTOCOL_TCP => Ok(Self::Tcp(ip, payload)),
+            _ => Ok(Self::Other(packet)),
         }
-        PROTOCOL_TCP => Ok(Content::Tcp(ip, payload)),
-        _ => Ok(Content::Other(packet)),
     }
 }
 

@@ -32,6 +32,6 @@ pub use header::{
     Aeth, AtomicEth, Bth, Credits, Deth, Ext, Feth, FlushRange, Headers, Hello, NakCode, Reth,
     Sack, Syndrome,
 };
-pub use icrc::{Icrc, IcrcPrefix};
+pub use icrc::{Icrc, IcrcPrefix, solve_ipv4_id};
 pub use id::{AckTimeout, Gid, Lkey, Msn, PKey, PathMtu, Psn, QKey, Qpn, Rkey, RnrTimer};
 pub use opcode::{ExtKind, Opcode, Operation, Service};

@@ -3,7 +3,7 @@
 
 use hirail_wire::iwarp::{
     Ddp, Enhanced, Error, Fpdu, Opcode, ReadRequest, Revision, Segment, Startup, StartupKind,
-    Terminate, emit_fpdu,
+    TcpHeader, Terminate, emit_fpdu,
 };
 use serde_json::Value;
 
@@ -287,4 +287,33 @@ fn terminate_messages() {
         (None, &[][..], "MPA: wrong CRC")
     );
     assert!(Terminate::parse(&[0x20, 0x02, 0x80, 0, 1]).is_err());
+}
+
+#[test]
+fn tcp_headers() {
+    let header = TcpHeader {
+        source_port: 46292,
+        dest_port: 7174,
+        sequence: 0xffff_fff0,
+        acknowledgement: 7,
+        flags: TcpHeader::ACK | TcpHeader::PSH,
+        window: 502,
+    };
+    let mut bytes = header.to_bytes().to_vec();
+    bytes.extend(b"data");
+    assert_eq!(TcpHeader::parse(&bytes), Ok((header, &b"data"[..])));
+    bytes[12] = 6 << 4;
+    assert_eq!(
+        TcpHeader::parse(&bytes),
+        Ok((header, &b""[..])),
+        "four bytes of options"
+    );
+    for words in [0, 4, 7, 15] {
+        bytes[12] = words << 4;
+        assert!(TcpHeader::parse(&bytes).is_err(), "{words}");
+    }
+    for cut in 0..20 {
+        assert!(TcpHeader::parse(&bytes[..cut]).is_err(), "{cut}");
+    }
+    assert!(header.has(TcpHeader::ACK) && !header.has(TcpHeader::ACK | TcpHeader::SYN));
 }

@@ -7,12 +7,14 @@
 mod fpdu;
 mod rdmap;
 mod startup;
+mod tcp;
 
 use core::fmt;
 
 pub use fpdu::{Fpdu, MARKER_INTERVAL, emit_fpdu};
 pub use rdmap::{Ddp, Opcode, ReadRequest, Segment, Terminate};
 pub use startup::{Enhanced, Revision, Startup, StartupKind};
+pub use tcp::TcpHeader;
 
 use crate::ParseError;
 

@@ -60,8 +60,8 @@ pub trait Region: 'static {
     /// Stores `swap` where the word equals `compare`; returns the word before.
     fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault>;
 
-    /// Stores 8 bytes as one (ATOMIC WRITE). The bytes are in wire order, as they came.
-    fn store_word(&self, offset: u64, word: [u8; 8]) -> Result<(), Fault>;
+    /// Stores a payload of 8 bytes as one (ATOMIC WRITE), at a multiple of 8 bytes in memory.
+    fn store_word(&self, offset: u64, payload: Self::Payload<'_>) -> Result<(), Fault>;
 
     /// Makes `len` bytes visible to everybody (`persistent`: and durable) before it returns.
     fn flush(&self, offset: u64, len: u64, persistent: bool) -> Result<(), Fault>;

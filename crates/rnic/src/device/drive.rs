@@ -1,0 +1,239 @@
+//! The transmit side as the driver sees it: what to send next, what was sent, timers, events.
+
+use std::sync::Arc;
+
+use hirail_vocab::Counter;
+use hirail_wire::{Bth, Ext, Headers, Opcode, Operation, Psn, Service};
+
+use super::receive::finish;
+use super::{Device, Event, Timer};
+use crate::completer;
+use crate::host::{Host, Lock, ReadMostly};
+use crate::pacing::Dcqcn;
+use crate::qp::{Cx, Inner, Qp};
+use crate::requester::{self, Offer};
+use crate::responder::reply;
+use crate::send_queue::Cursor;
+use crate::time::Instant;
+use crate::transmit::{Budget, OpenClasses, Run, Work};
+
+impl<H: Host> Device<H> {
+    /// Fills `run` with the next packets to be sent, of one QP, at most what `budget` allows and
+    /// only of `open` classes. False when there is nothing now. A run that was filled must be
+    /// answered by [`sent`](Self::sent).
+    pub fn poll_transmit(
+        &self,
+        now: Instant,
+        open: OpenClasses,
+        budget: Budget,
+        run: &mut Run<H>,
+    ) -> bool {
+        self.schedule().release_paced(now);
+        loop {
+            let next = self.schedule().pop(open);
+            let Some((class, work, qp)) = next else {
+                return false;
+            };
+            run.clear();
+            let cx = Cx {
+                device: self,
+                qp: &qp,
+                now,
+            };
+            let mut inner = qp.inner.lock();
+            let q = &mut *inner;
+            q.queued &= !work.bit();
+            if let Some(flow) = &q.flow {
+                run.set_flow(**flow);
+            }
+            match work {
+                Work::Requests => match requester::offer(cx, q, budget, run) {
+                    Offer::Filled => {}
+                    Offer::Nothing => {
+                        finish(cx, q);
+                        // It was woken for room that it does not need.
+                        if let Some(window) = q.window.clone() {
+                            self.wake_waiting(&window);
+                        }
+                        continue;
+                    }
+                    Offer::WindowFull => {
+                        self.wait_for_window(q, &qp);
+                        continue;
+                    }
+                    Offer::Paced(at) => {
+                        q.queued |= work.bit();
+                        self.schedule().pace(at, q.class, Arc::clone(&qp));
+                        continue;
+                    }
+                },
+                Work::Responses => reply::offer(cx, q, budget, run),
+                Work::Acknowledgement => {
+                    if reply::has_acknowledgement(q) {
+                        reply::offer_acknowledgement(cx, q, run);
+                    }
+                }
+                Work::Cnp => {
+                    if core::mem::take(&mut q.cnp_due) {
+                        offer_cnp(q, &self.config().dcqcn, run);
+                    }
+                }
+            }
+            finish(cx, q);
+            if run.is_empty() {
+                continue;
+            }
+            run.epoch = q.epoch;
+            run.generation = q.generation;
+            run.work = work;
+            run.class = class;
+            drop(inner);
+            run.qp = Some(qp);
+            return true;
+        }
+    }
+
+    /// A QP with something to send found the window full: it waits for room, or is back in line
+    /// when the window emptied meanwhile.
+    fn wait_for_window(&self, q: &mut Inner<H>, qp: &Arc<Qp<H>>) {
+        let Some(window) = &q.window else { return };
+        q.queued |= Work::Requests.bit();
+        if !window.lock().wait(q.class, qp) {
+            self.schedule()
+                .push(q.class, Work::Requests, Arc::clone(qp));
+        }
+    }
+
+    /// The link took the first `taken` packets of `run`; the others are offered again.
+    pub fn sent(&self, now: Instant, run: &mut Run<H>, taken: usize) {
+        let Some(qp) = run.qp.take() else { return };
+        debug_assert!(
+            taken <= run.len(),
+            "a link takes no more than it is offered"
+        );
+        let cx = Cx {
+            device: self,
+            qp: &qp,
+            now,
+        };
+        let mut inner = qp.inner.lock();
+        let q = &mut *inner;
+        self.counters.add(Counter::PortXmitPackets, taken as u64);
+        let octets: usize = run.packets()[..taken]
+            .iter()
+            .map(|packet| packet.wire_len() + 4)
+            .sum();
+        self.counters
+            .add(Counter::PortXmitData, octets.div_ceil(4) as u64);
+        let is_valid = run.epoch == q.epoch;
+        match run.work {
+            Work::Requests => {
+                if is_valid && run.generation == q.generation {
+                    requester::commit(cx, q, run, taken);
+                }
+                if requester::has_work(q) {
+                    q.schedule(cx, Work::Requests);
+                } else if let Some(window) = q.window.clone() {
+                    self.wake_waiting(&window);
+                }
+            }
+            Work::Responses => {
+                if is_valid {
+                    reply::commit(q, taken);
+                }
+                if reply::has_work(q) {
+                    q.schedule(cx, Work::Responses);
+                } else if reply::has_acknowledgement(q) {
+                    q.schedule(cx, Work::Acknowledgement);
+                }
+            }
+            Work::Acknowledgement => {
+                if is_valid && taken > 0 {
+                    reply::commit_acknowledgement(cx, q);
+                }
+                if reply::has_acknowledgement(q) {
+                    q.schedule(cx, Work::Acknowledgement);
+                }
+            }
+            Work::Cnp => {
+                if taken == 0 {
+                    q.cnp_due = true;
+                    q.schedule(cx, Work::Cnp);
+                } else {
+                    cx.count(Counter::NpCnpSent);
+                }
+            }
+        }
+        finish(cx, q);
+        drop(inner);
+        run.clear();
+    }
+
+    /// A timer that the engine asked for has come due.
+    pub fn handle_timeout(&self, now: Instant, timer: Timer) {
+        match timer {
+            Timer::Qp(qpn) => {
+                let Some(qp) = self.qp(qpn) else { return };
+                let cx = Cx {
+                    device: self,
+                    qp: &qp,
+                    now,
+                };
+                let mut inner = qp.inner.lock();
+                inner.timer_fired(now);
+                completer::handle_timeout(cx, &mut inner);
+                finish(cx, &mut inner);
+            }
+            Timer::Cq(id) => {
+                let cq = self.cqs.read().get(&id).cloned();
+                let Some(cq) = cq else { return };
+                let mut queue = cq.lock();
+                let is_due = queue.handle_timeout(now);
+                let again = queue.moderation_deadline();
+                drop(queue);
+                if is_due {
+                    self.schedule().raise(Event::Completion(cq));
+                } else if let Some(again) = again {
+                    self.schedule().arm(timer, again);
+                }
+            }
+        }
+    }
+
+    /// A timer that the host shall arm: call [`handle_timeout`](Self::handle_timeout) at that time
+    /// or later. Timers are not taken back; one that is not needed any more does nothing.
+    pub fn poll_timer(&self) -> Option<(Timer, Instant)> {
+        self.schedule().pop_timer()
+    }
+
+    /// When a paced QP may send next: call [`poll_transmit`](Self::poll_transmit) then.
+    pub fn next_paced(&self) -> Option<Instant> {
+        self.schedule().next_paced()
+    }
+
+    /// Whether a QP is ready to send.
+    pub fn has_ready(&self) -> bool {
+        self.schedule().has_ready()
+    }
+
+    /// What happened that the host must tell its user.
+    pub fn poll_event(&self) -> Option<Event<H>> {
+        self.schedule().pop_event()
+    }
+}
+
+/// A congestion notification packet to the peer (`congestion.md` 5.2).
+fn offer_cnp<H: Host>(q: &Inner<H>, params: &Dcqcn, run: &mut Run<H>) {
+    let Some(flow) = &q.flow else { return };
+    let mut flow = **flow;
+    flow.traffic_class = params.cnp_dscp() << 2;
+    flow.priority = params.cnp_priority();
+    run.set_flow(flow);
+    let opcode = Opcode::new(Service::Cnp, Operation::Cnp).expect("the CNP has an opcode");
+    let mut bth = Bth::new(opcode, q.attr.dest_qpn, Psn::new(0));
+    bth.becn = true;
+    bth.migrated = false;
+    let headers = Headers::new(bth, None, Ext::Cnp).expect("a CNP carries its reserved bytes");
+    let mark = run.segment_mark();
+    run.push(headers, 0, mark, Cursor::default(), Cursor::default());
+}

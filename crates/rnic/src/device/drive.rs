@@ -20,7 +20,7 @@ use crate::transmit::{Budget, OpenClasses, Run, Work};
 impl<H: Host> Device<H> {
     /// Fills `run` with the next packets to be sent, of one QP, at most what `budget` allows and
     /// only of `open` classes. False when there is nothing now. A run that was filled must be
-    /// answered by [`sent`](Self::sent).
+    /// answered by [`sent`](Self::sent); other QPs' runs may be polled before that.
     pub fn poll_transmit(
         &self,
         now: Instant,
@@ -43,6 +43,10 @@ impl<H: Host> Device<H> {
             let mut inner = qp.inner.lock();
             let q = &mut *inner;
             q.queued &= !work.bit();
+            if q.offered & work.bit() != 0 {
+                // `sent` puts it in line again.
+                continue;
+            }
             if let Some(flow) = &q.flow {
                 run.set_flow(**flow);
             }
@@ -83,6 +87,7 @@ impl<H: Host> Device<H> {
             if run.is_empty() {
                 continue;
             }
+            q.offered |= work.bit();
             run.epoch = q.epoch;
             run.generation = q.generation;
             run.work = work;
@@ -118,6 +123,7 @@ impl<H: Host> Device<H> {
         };
         let mut inner = qp.inner.lock();
         let q = &mut *inner;
+        q.offered &= !run.work.bit();
         self.counters.add(Counter::PortXmitPackets, taken as u64);
         let octets: usize = run.packets()[..taken]
             .iter()

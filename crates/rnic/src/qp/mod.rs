@@ -86,6 +86,9 @@ pub(crate) struct Inner<H: Host> {
     /// Kinds of [`Work`] for which the QP stands in a line: its class's, the window's waiting line
     /// or the paced ones.
     pub(crate) queued: u8,
+    /// Kinds of [`Work`] of which a run was offered and not answered yet: nothing more of that kind
+    /// is offered meanwhile, or the same packets would go out twice.
+    pub(crate) offered: u8,
     /// A completion queue was full: the QP fails at the end of the call.
     pub(crate) cq_overrun: bool,
     /// Data class.
@@ -146,6 +149,7 @@ impl<H: Host> Inner<H> {
             epoch: 0,
             generation: 0,
             queued: 0,
+            offered: 0,
             cq_overrun: false,
             class: Class::data(0),
             mtu: PathMtu::Mtu1024,

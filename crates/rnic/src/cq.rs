@@ -124,7 +124,7 @@ pub struct Cq {
     moderation_count: u16,
     /// Events wait no longer than this after the first matching completion; zero for no timer.
     moderation_period: Span,
-    /// Matching completions since the queue was armed.
+    /// Matching completions since the queue was armed; 0 while it is not.
     matched: u16,
     /// When the first of them came.
     matched_since: Instant,
@@ -185,9 +185,6 @@ impl Cq {
     ///
     /// Waiting for any completion is not weakened by asking for solicited ones.
     pub fn arm(&mut self, arm: Arm) -> bool {
-        if self.armed.is_none() {
-            self.matched = 0;
-        }
         self.armed = self.armed.max(Some(arm));
         !self.entries.is_empty()
     }

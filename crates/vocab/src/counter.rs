@@ -429,22 +429,41 @@ counters! {
         Truncated, DropTruncated = "truncated", also PortRcvErrors;
         /// More payload than the largest MTU, or than the port ever takes.
         Oversized, DropOversized = "oversized", also PortRcvErrors;
-        /// An IP fragment; RoCE packets are never fragmented.
-        Fragment, DropFragment = "fragment", also PortRcvErrors;
-        /// A header below the transport contradicts itself: IP version, options, lengths or
-        /// checksum.
+        /// A header contradicts the packet around it, or one that the operation needs is missing.
         BadHeader, DropBadHeader = "bad_header", also PortRcvErrors;
+        /// The IP version is not the one that the protocol around it announced.
+        BadIpVersion, DropBadIpVersion = "bad_ip_version", also PortRcvErrors;
+        /// An IPv4 header with options or shorter than 20 octets; RoCE has neither.
+        BadIpHeaderLength, DropBadIpHeaderLength = "bad_ip_header_length", also PortRcvErrors;
+        /// The checksum of the IPv4 header is wrong.
+        BadIpChecksum, DropBadIpChecksum = "bad_ip_checksum", also PortRcvErrors;
+        /// An IP fragment; RoCE packets are never fragmented.
+        Fragmented, DropFragmented = "fragmented", also PortRcvErrors;
+        /// The UDP checksum is there and wrong.
+        BadUdpChecksum, DropBadUdpChecksum = "bad_udp_checksum", also PortRcvErrors;
+        /// The GRH of a RoCE v1 packet announces something else than InfiniBand's transport.
+        BadGrhNextHeader, DropBadGrhNextHeader = "bad_grh_next_header", also PortRcvErrors;
+        /// A length field is shorter than its own header, or disagrees with the layer around it.
+        BadLength, DropBadLength = "bad_length", also PortRcvErrors;
         /// An opcode that the standard does not define, or not for this service.
         UnknownOpcode, DropUnknownOpcode = "unknown_opcode", also PortRcvErrors;
         /// A manufacturer-specific opcode (0xC0 and up) that hirail does not speak.
         ManufacturerOpcode, DropManufacturerOpcode = "manufacturer_opcode";
-        /// A message of hirail's own opcodes (hello, selective acknowledgement) that is malformed or
-        /// of another version.
-        BadHello, DropBadHello = "bad_hello";
+        /// A hello or selective acknowledgement without hirail's mark: somebody else uses the same
+        /// manufacturer-specific opcode.
+        ForeignVendor, DropForeignVendor = "foreign_vendor";
         /// A transport header version other than 0.
         BadTver, DropBadTver = "bad_tver", also PortRcvErrors;
         /// A pad count that does not fit the payload.
         BadPad, DropBadPad = "bad_pad", also PortRcvErrors;
+        /// Octets follow the headers of an operation that carries no payload.
+        UnexpectedPayload, DropUnexpectedPayload = "unexpected_payload", also PortRcvErrors;
+        /// A FLUSH that selects neither a range nor a whole region.
+        BadFlush, DropBadFlush = "bad_flush", also PortRcvErrors;
+        /// A management datagram of an unknown version.
+        BadMadVersion, DropBadMadVersion = "bad_mad_version", also PortRcvErrors;
+        /// A MAC control frame that is neither PAUSE nor PFC.
+        UnknownMacControl, DropUnknownMacControl = "unknown_mac_control", also PortRcvErrors;
         /// The ICRC is wrong: the packet was damaged, or rewritten on the way.
         BadIcrc, DropBadIcrc = "bad_icrc", also RxIcrcEncapsulated;
         /// The ICRC is right for one value of the IPv4 identification only, which this peer would

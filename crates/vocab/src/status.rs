@@ -102,3 +102,35 @@ impl WcOpcode {
         self.code() & 0x80 != 0
     }
 }
+
+impl WcStatus {
+    /// The words that `ibv_wc_status_str` and the programs that call it print.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::LocLenErr => "local length error",
+            Self::LocQpOpErr => "local QP operation error",
+            Self::LocEecOpErr => "local EE context operation error",
+            Self::LocProtErr => "local protection error",
+            Self::WrFlushErr => "Work Request Flushed Error",
+            Self::MwBindErr => "memory management operation error",
+            Self::BadRespErr => "bad response error",
+            Self::LocAccessErr => "local access error",
+            Self::RemInvReqErr => "remote invalid request error",
+            Self::RemAccessErr => "remote access error",
+            Self::RemOpErr => "remote operation error",
+            Self::RetryExcErr => "transport retry counter exceeded",
+            Self::RnrRetryExcErr => "RNR retry counter exceeded",
+            Self::LocRddViolErr => "local RDD violation error",
+            Self::RemInvRdReqErr => "remote invalid RD request",
+            Self::RemAbortErr => "aborted error",
+            Self::InvEecnErr => "invalid EE context number",
+            Self::InvEecStateErr => "invalid EE context state",
+            Self::FatalErr => "fatal error",
+            Self::RespTimeoutErr => "response timeout error",
+            Self::GeneralErr => "general error",
+            Self::TmErr => "TM error",
+            Self::TmRndvIncomplete => "TM software rendezvous",
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Who gets a packet for QP 1: all processes of a host share it, and connection management tells
+//! them apart (`cm.md` 4).
+//!
+//! A message that answers another one carries the communication id that the receiving side chose;
+//! its upper ten bits are the block of the process that chose it. A message that begins something
+//! carries a service id, and the process that listens for it has bound a name for it.
+
+use hirail_wire::Headers;
+use hirail_wire::cm::Message;
+use hirail_wire::mad::Mad;
+
+use super::steering::QpnBlock;
+
+/// Bits of a communication id that its owner counts with.
+const ID_BITS: u32 = 22;
+
+/// Where a packet for QP 1 belongs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Addressee {
+    /// The process that chose the communication id.
+    Block(QpnBlock),
+    /// The process that listens for the service id.
+    Service(u64),
+}
+
+/// The first communication id of a block; it has 2^22. Whoever manages connections takes its ids
+/// from the blocks of its process.
+pub fn first_communication_id(block: QpnBlock) -> u32 {
+    u32::from(block.number()) << ID_BITS
+}
+
+/// Reads the addressee of a packet for QP 1, from BTH to ICRC. `None` where it is no message that
+/// anybody waits for.
+pub(super) fn addressee(ib: &[u8]) -> Option<Addressee> {
+    let (_, payload) = Headers::parse(ib.get(..ib.len().checked_sub(4)?)?).ok()?;
+    let by_id = |id: u32| Some(Addressee::Block(QpnBlock::new((id >> ID_BITS) as u16)));
+    match Mad::parse(payload).ok()?.cm()? {
+        Message::Req(req) => Some(Addressee::Service(req.service.0)),
+        Message::SidrReq(req) => Some(Addressee::Service(req.service.0)),
+        Message::Mra(mra) => by_id(mra.ids.remote),
+        Message::Rej(rej) => by_id(rej.ids.remote),
+        Message::Rep(rep) => by_id(rep.ids.remote),
+        Message::Dreq { ids, .. } => by_id(ids.remote),
+        Message::Rtu(ids) | Message::Drep(ids) | Message::Lap(ids) | Message::Apr(ids) => {
+            by_id(ids.remote)
+        }
+        Message::SidrRep(rep) => by_id(rep.request_id),
+    }
+}

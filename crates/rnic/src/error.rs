@@ -9,7 +9,7 @@ use core::fmt;
 use hirail_vocab::{QpState, QpType};
 use hirail_wire::{Gid, Qpn};
 
-use crate::mr::{Access, PdId};
+use crate::mr::Access;
 use crate::qp::state::ModifyError;
 
 /// Why a verb was refused. Nothing has changed when one is returned.
@@ -92,16 +92,6 @@ pub enum VerbError {
         /// The unknown bits.
         got: u32,
     },
-    /// Two objects that must share a protection domain do not (`EINVAL`).
-    #[error("{object} belongs to PD {got:?}, expected {expected:?}")]
-    WrongPd {
-        /// The object of the other domain.
-        object: Object,
-        /// The domain required.
-        expected: PdId,
-        /// The domain it has.
-        got: PdId,
-    },
     /// The queue pair's state does not allow the verb (`EINVAL`).
     #[error("{verb} is not possible in state {got:?}")]
     WrongState {
@@ -150,12 +140,6 @@ pub enum VerbError {
         group: Gid,
         /// The queue pair.
         qpn: Qpn,
-    },
-    /// The caller lacks a privilege (`EPERM`).
-    #[error("{what} needs a privilege that the caller does not have")]
-    NotPermitted {
-        /// What was asked for.
-        what: &'static str,
     },
 }
 

@@ -1,5 +1,6 @@
 //! The table of all keys: registration, and the two checks that every access passes.
 
+use core::fmt;
 use core::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,8 +41,8 @@ pub struct RemoteRefused(pub Refusal);
 /// All memory regions and windows of a device, by key.
 ///
 /// The slots are a plain array that grows up to its bound; a secret permutation makes keys of slot
-/// numbers (see `index.rs`). A freed slot is used again only after [`RESERVE`] others or when the
-/// table is full, and with a key that no registration had before, so a stale key opens nothing.
+/// numbers (see `index.rs`). A freed slot rests until 4096 others are free or the table is full, and
+/// then gets a key that it never had: stale keys open nothing.
 pub struct KeyTable<H: Host> {
     pub(super) keys: KeySpace,
     pub(super) slots: Vec<Slot<H>>,
@@ -54,8 +55,8 @@ pub struct KeyTable<H: Host> {
     pub(super) bound_type2: u32,
 }
 
-/// Freed slots kept back before one is used again. Multiplies the registrations that it takes for
-/// a key to come back.
+/// Freed slots that rest before the first is used again. A slot has 2^(32 − log2 capacity) keys, so
+/// with 2^20 slots 16 million registrations pass before a key comes back.
 const RESERVE: usize = 4096;
 
 pub(super) struct Slot<H: Host> {
@@ -123,19 +124,7 @@ impl<H: Host> KeyTable<H> {
         check_rights(access)?;
         let extent = check_extent(iova, length, access)?;
         let slot = self.allocate(Object::Mr)?;
-        let key = self.new_key(slot);
-        let mr = Arc::new(Mr {
-            key,
-            pd: pd.0.into(),
-            access: access.bits().into(),
-            extent,
-            region,
-        });
-        self.slots[slot as usize].entry = Entry::Region {
-            mr: Arc::clone(&mr),
-            windows: 0,
-        };
-        Ok(mr)
+        Ok(self.insert(slot, pd, access, extent, region))
     }
 
     /// Changes a region. Refused while windows are bound to it. Accesses under way finish under
@@ -145,20 +134,14 @@ impl<H: Host> KeyTable<H> {
         lkey: Lkey,
         change: Reregister<H>,
     ) -> Result<Reregistered<H>, VerbError> {
-        let slot = self.unbound_region(lkey)?;
-        let Entry::Region { mr: old, .. } = &self.slots[slot as usize].entry else {
-            unreachable!("the slot was just found to hold a region");
-        };
-        let old = Arc::clone(old);
+        let (slot, old) = self.unbound_region(lkey)?;
         let pd = change.pd.unwrap_or(old.pd());
         let access = change.access.unwrap_or(old.access());
         check_rights(access)?;
-        if access.contains(Access::ZERO_BASED) != old.access().contains(Access::ZERO_BASED)
-            && change.translation.is_none()
-        {
-            return Err(VerbError::RebaseNeedsTranslation);
-        }
         let Some((iova, length, region)) = change.translation else {
+            if (access ^ old.access()).contains(Access::ZERO_BASED) {
+                return Err(VerbError::RebaseNeedsTranslation);
+            }
             old.pd.store(pd.0, Ordering::Relaxed);
             old.access.store(access.bits(), Ordering::Relaxed);
             return Ok(Reregistered {
@@ -167,18 +150,7 @@ impl<H: Host> KeyTable<H> {
             });
         };
         let extent = check_extent(iova, length, access)?;
-        let key = self.new_key(slot);
-        let mr = Arc::new(Mr {
-            key,
-            pd: pd.0.into(),
-            access: access.bits().into(),
-            extent,
-            region,
-        });
-        self.slots[slot as usize].entry = Entry::Region {
-            mr: Arc::clone(&mr),
-            windows: 0,
-        };
+        let mr = self.insert(slot, pd, access, extent, region);
         Ok(Reregistered {
             mr,
             replaced: Some(old),
@@ -186,13 +158,11 @@ impl<H: Host> KeyTable<H> {
     }
 
     /// Removes a region: from now on its key opens nothing. Refused while windows are bound to it.
-    /// Accesses under way hold references to what is returned;
-    /// [`Mr::try_into_region`] tells when the last is gone.
+    /// Accesses under way hold references to what is returned; [`Mr::try_into_region`] tells when
+    /// the last is gone.
     pub fn deregister(&mut self, lkey: Lkey) -> Result<Arc<Mr<H>>, VerbError> {
-        let slot = self.unbound_region(lkey)?;
-        let Entry::Region { mr, .. } = self.release(slot) else {
-            unreachable!("the slot was just found to hold a region");
-        };
+        let (slot, mr) = self.unbound_region(lkey)?;
+        self.release(slot);
         Ok(mr)
     }
 
@@ -278,16 +248,39 @@ impl<H: Host> KeyTable<H> {
         (slot.key == key).then_some(&slot.entry)
     }
 
-    /// The slot of the region that has `lkey`, if no window is bound to it.
-    fn unbound_region(&self, lkey: Lkey) -> Result<u32, VerbError> {
+    /// The region that has `lkey`, and its slot, if no window is bound to it.
+    fn unbound_region(&self, lkey: Lkey) -> Result<(u32, Arc<Mr<H>>), VerbError> {
         let (object, id) = (Object::Mr, lkey.value());
         match self.entry(id) {
-            Some(Entry::Region { windows: 0, .. }) => Ok(self.keys.slot(id)),
+            Some(Entry::Region { mr, windows: 0 }) => Ok((self.keys.slot(id), Arc::clone(mr))),
             Some(&Entry::Region { windows: users, .. }) => {
                 Err(VerbError::Busy { object, id, users })
             }
             _ => Err(VerbError::NotFound { object, id }),
         }
+    }
+
+    /// Puts a region into a slot, under a new key.
+    fn insert(
+        &mut self,
+        slot: u32,
+        pd: PdId,
+        access: Access,
+        extent: Extent,
+        region: H::Region,
+    ) -> Arc<Mr<H>> {
+        let mr = Arc::new(Mr {
+            key: self.new_key(slot),
+            pd: pd.0.into(),
+            access: access.bits().into(),
+            extent,
+            region,
+        });
+        self.slots[slot as usize].entry = Entry::Region {
+            mr: Arc::clone(&mr),
+            windows: 0,
+        };
+        mr
     }
 
     /// Takes a free slot.
@@ -309,9 +302,9 @@ impl<H: Host> KeyTable<H> {
     }
 
     /// Frees a slot; its keys so far will not come back.
-    pub(super) fn release(&mut self, slot: u32) -> Entry<H> {
+    pub(super) fn release(&mut self, slot: u32) {
         self.free.push_back(slot);
-        core::mem::replace(&mut self.slots[slot as usize].entry, Entry::Free)
+        self.slots[slot as usize].entry = Entry::Free;
     }
 
     /// Moves a slot on to a key that it never had and returns that.
@@ -323,8 +316,8 @@ impl<H: Host> KeyTable<H> {
     }
 }
 
-impl<H: Host> core::fmt::Debug for KeyTable<H> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl<H: Host> fmt::Debug for KeyTable<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Never the secret.
         f.debug_struct("KeyTable")
             .field("len", &self.len())

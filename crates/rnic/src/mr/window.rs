@@ -173,25 +173,23 @@ impl<H: Host> KeyTable<H> {
 
     /// Destroys a window, bound or not. Any key that it ever had names it.
     pub fn dealloc_mw(&mut self, mw: Rkey) -> Result<(), VerbError> {
-        if self.window(mw).is_none() {
+        let Some(&Mw { position, .. }) = self.window(mw) else {
             return Err(VerbError::NotFound {
                 object: Object::Mw,
                 id: mw.value(),
             });
-        }
+        };
         let number = self.keys.slot(mw.value());
         self.unbind(number);
-        let Entry::Window(window) = self.release(number) else {
-            unreachable!("the slot was just found to hold a window");
-        };
-        self.windows.swap_remove(window.position);
-        if let Some(&moved) = self.windows.get(window.position)
-            && let Entry::Window(moved) = &mut self.slots[moved as usize].entry
-        {
-            moved.position = window.position;
-        }
+        self.release(number);
         let slot = &mut self.slots[number as usize];
         slot.generation = KeySpace::last_of_index(slot.generation);
+        self.windows.swap_remove(position);
+        if let Some(&moved) = self.windows.get(position)
+            && let Entry::Window(moved) = &mut self.slots[moved as usize].entry
+        {
+            moved.position = position;
+        }
         Ok(())
     }
 

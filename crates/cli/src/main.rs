@@ -30,7 +30,7 @@ use crate::output::Output;
     disable_help_subcommand = true,
     max_term_width = 100,
     after_help = "\
-Exit status: 0 done and nothing to report, 1 findings or a test that failed, 2 bad input or could \
+Exit status: 0 done and nothing to report, 1 findings or a test that failed, 2 bad input or could
 not do the job.
 Results go to standard output, everything else to standard error. NO_COLOR turns colour off.
 

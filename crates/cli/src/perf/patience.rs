@@ -1,0 +1,47 @@
+//! How every polling loop here waits: the same way the verbs library's pollers do, so that what is
+//! compared is the transport and not the loop around it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::outcome::Error;
+
+/// Longest silence of the other end inside a run.
+pub(crate) const STALL: Duration = Duration::from_secs(10);
+
+/// Empty polls between two looks at the clock.
+const LOOK: u32 = 1024;
+
+/// Counts empty polls, yields the processor after each, and gives up after [`STALL`].
+#[derive(Default)]
+pub(crate) struct Patience {
+    empty: u32,
+    since: Option<Instant>,
+}
+
+impl Patience {
+    /// Something came.
+    pub(crate) fn rewarded(&mut self) {
+        self.empty = 0;
+        self.since = None;
+    }
+
+    /// Nothing came: lets another thread run. Says how long nothing has come, to the precision of
+    /// its rare looks at the clock; fails once that exceeds [`STALL`].
+    pub(crate) fn wait(&mut self) -> Result<Duration, Error> {
+        thread::yield_now();
+        self.empty += 1;
+        if !self.empty.is_multiple_of(LOOK) {
+            return Ok(Duration::ZERO);
+        }
+        let silence = self.since.get_or_insert_with(Instant::now).elapsed();
+        if silence > STALL {
+            return Err(Error::new(format!(
+                "the other end has fallen silent for {} s in the middle of a run; \
+                 is it alive, and does the network between let the test's packets through?",
+                STALL.as_secs()
+            )));
+        }
+        Ok(silence)
+    }
+}

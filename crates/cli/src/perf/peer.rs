@@ -1,0 +1,142 @@
+//! The other end as the client sees it: a second process of this program on this machine, or a
+//! server on another one.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use socket2::{Domain, Socket, Type};
+
+use crate::outcome::Error;
+use crate::perf::control::{Answer, Ask, Control};
+use crate::perf::endpoint::{Place, cannot};
+use crate::perf::job::Role;
+use crate::perf::patience::STALL;
+
+/// This program's version, which both ends must share.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// How long a second process gets to end by itself.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The other end, connected and of the same version.
+pub(crate) struct Peer {
+    /// Where to ask it. Before `child`, so that the process sees its end first.
+    pub(crate) control: Control,
+    /// The ends of a job, as the client's endpoints need it.
+    pub(crate) place: Place,
+    /// Whether both ends are on this machine.
+    pub(crate) is_local: bool,
+    _child: Option<Reaped>,
+}
+
+impl Peer {
+    /// Starts a second process.
+    pub(crate) fn spawn() -> Result<Self, Error> {
+        let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None)
+            .map_err(cannot("make a socket pair for the second process"))?;
+        // The link stays good when the file is replaced meanwhile, as by a compiler.
+        let child = Command::new("/proc/self/exe")
+            .args(["perf", "--second-process"])
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(cannot("start a second process"))?;
+        let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Self {
+            control: Control::new(ours, "the second process".into())?,
+            place: Place {
+                role: Role::Client,
+                local: localhost,
+            },
+            is_local: true,
+            _child: Some(Reaped(child)),
+        }
+        .greet()
+    }
+
+    /// Connects to a server.
+    pub(crate) fn connect(address: &str, port: u16) -> Result<Self, Error> {
+        let addresses: Vec<SocketAddr> = (address, port).to_socket_addrs().map_or_else(
+            |error| {
+                let why = "an IP address or a host's name is needed";
+                Err(Error::new(format!(
+                    "cannot find '{address}' ({why}): {error}"
+                )))
+            },
+            |found| Ok(found.collect()),
+        )?;
+        let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for address in addresses {
+            match std::net::TcpStream::connect_timeout(&address, STALL) {
+                Ok(stream) => {
+                    let local = stream
+                        .local_addr()
+                        .map_err(cannot("use the connection"))?
+                        .ip();
+                    return Self {
+                        control: Control::new(stream.into(), format!("the server at {address}"))?,
+                        place: Place {
+                            role: Role::Client,
+                            local,
+                        },
+                        is_local: local == address.ip(),
+                        _child: None,
+                    }
+                    .greet();
+                }
+                Err(error) => failure = error,
+            }
+        }
+        Err(Error::new(format!(
+            "cannot connect to {address}, TCP port {port} ({failure}); \
+             'hirail perf --server' must run there"
+        )))
+    }
+
+    fn greet(mut self) -> Result<Self, Error> {
+        match self.control.ask(&Ask::Hello {
+            version: VERSION.into(),
+        })? {
+            Answer::Hello { version } if version == VERSION => Ok(self),
+            Answer::Hello { version } => Err(Error::new(format!(
+                "{} is hirail {version} and this is {VERSION}; both ends need the same",
+                self.control.peer()
+            ))),
+            _ => Err(self.control.misfit()),
+        }
+    }
+}
+
+/// A child that is gone when this is: by itself once its connection ends, or killed.
+struct Reaped(Child);
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + GRACE;
+        while Instant::now() < deadline {
+            if !matches!(self.0.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// In the second process: its connection to the first. It dies with the first, even in the middle
+/// of a run; should the first have died already, the connection is at its end.
+pub(crate) fn first_process() -> Result<Control, Error> {
+    let broken = |what: io::Error| Error::new(format!("a second process has no first: {what}"));
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(|errno| broken(errno.into()))?;
+    let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(broken)?;
+    let socket = Socket::from(stdin);
+    socket.local_addr().map_err(broken)?;
+    Control::new(socket, "the first process".into())
+}

@@ -1,0 +1,249 @@
+//! What was measured, for people and for programs, from the same rows.
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use crate::outcome::Error;
+use crate::output::{self, Output};
+use crate::perf::bench::Measured;
+use crate::perf::job::{Job, QpType, Shape, Test, Transport};
+use crate::perf::series::{Figures, Unit};
+use crate::perf::units;
+
+/// One job with the figures of all transports: an object of the JSON output.
+#[derive(Serialize)]
+pub(crate) struct Row {
+    /// What the row shows, in words.
+    pub(crate) figure: String,
+    pub(crate) test: Test,
+    pub(crate) qp_type: QpType,
+    pub(crate) bytes: usize,
+    pub(crate) qps: usize,
+    pub(crate) bidirectional: bool,
+    pub(crate) depth: usize,
+    pub(crate) mtu: usize,
+    /// The figure of RDMA.
+    pub(crate) value: Option<f64>,
+    /// What all values of this row are in.
+    pub(crate) unit: &'static str,
+    /// `value` divided by that of TCP.
+    pub(crate) vs_tcp: Option<f64>,
+    /// `value` divided by that of plain UDP.
+    pub(crate) vs_udp: Option<f64>,
+    /// All figures of each transport.
+    pub(crate) transports: Vec<Figures>,
+}
+
+impl Row {
+    /// The row of one job.
+    pub(crate) fn new(figure: String, job: &Job, unit: Unit, measured: &Measured) -> Self {
+        let transports: Vec<Figures> = measured
+            .series
+            .iter()
+            .map(|(transport, series)| series.figures(*transport, job, unit))
+            .collect();
+        let value = value_of(&transports, Transport::Rdma);
+        let versus = |other| Some(value? / value_of(&transports, other).filter(|&v| v > 0.0)?);
+        Self {
+            figure,
+            test: job.test,
+            qp_type: job.qp_type,
+            bytes: job.bytes,
+            qps: job.qps,
+            bidirectional: job.bidirectional,
+            depth: job.depth,
+            mtu: job.mtu,
+            value,
+            unit: unit.name(),
+            vs_tcp: versus(Transport::Tcp),
+            vs_udp: versus(Transport::Udp),
+            transports,
+        }
+    }
+
+    fn versus(&self, other: Transport) -> Option<f64> {
+        match other {
+            Transport::Rdma => None,
+            Transport::Tcp => self.vs_tcp,
+            Transport::Udp => self.vs_udp,
+        }
+    }
+
+    /// Whether a larger value is a better one.
+    fn is_rate(&self) -> bool {
+        self.test.shape() == Shape::Stream
+    }
+}
+
+fn value_of(transports: &[Figures], which: Transport) -> Option<f64> {
+    transports
+        .iter()
+        .find(|figures| figures.transport == which)
+        .map(|figures| figures.value)
+}
+
+/// Prints the overview: a line per figure, the transports side by side.
+pub(crate) fn overview(rows: &[Row], out: &mut Output) -> Result<(), Error> {
+    let header = [
+        "figure", "RDMA", "TCP", "RDMA/TCP", "UDP", "RDMA/UDP", "unit",
+    ];
+    let lines = rows.iter().map(|row| {
+        let value = |transport| optional(value_of(&row.transports, transport));
+        [
+            row.figure.clone(),
+            value(Transport::Rdma),
+            value(Transport::Tcp),
+            ratio(row.vs_tcp),
+            value(Transport::Udp),
+            ratio(row.vs_udp),
+            row.unit.into(),
+        ]
+    });
+    table(&header, lines, &[0, 6], out)?;
+    writeln!(out, "\n{}", meaning(rows))
+}
+
+/// Prints the results of one test: a line per size and transport.
+pub(crate) fn detail(rows: &[Row], out: &mut Output) -> Result<(), Error> {
+    let lines = rows
+        .iter()
+        .flat_map(|row| row.transports.iter().map(move |f| (row, f)));
+    if rows.iter().all(Row::is_rate) {
+        let header = [
+            "size",
+            "over",
+            "Gb/s",
+            "Mmsg/s",
+            "CPU s/GB client",
+            "CPU s/GB server",
+            "RDMA is",
+        ];
+        let lines = lines.map(|(row, figures)| {
+            [
+                units::bytes(row.bytes),
+                figures.transport.name().into(),
+                optional(figures.gbps),
+                optional(figures.mmsg_per_second),
+                optional(figures.client_cpu_seconds_per_gb),
+                optional(figures.server_cpu_seconds_per_gb),
+                ratio(row.versus(figures.transport)),
+            ]
+        });
+        table(&header, lines, &[1], out)?;
+    } else {
+        let header = [
+            "size", "over", "min us", "p50", "p90", "p99", "p99.9", "max", "RDMA is",
+        ];
+        let lines = lines.map(|(row, figures)| {
+            let latency = |of: fn(&crate::perf::series::Percentiles) -> f64| {
+                optional(figures.latency_us.as_ref().map(of))
+            };
+            [
+                units::bytes(row.bytes),
+                figures.transport.name().into(),
+                latency(|l| l.min),
+                latency(|l| l.p50),
+                latency(|l| l.p90),
+                latency(|l| l.p99),
+                latency(|l| l.p999),
+                latency(|l| l.max),
+                ratio(row.versus(figures.transport)),
+            ]
+        });
+        table(&header, lines, &[1], out)?;
+    }
+    writeln!(out, "\n{}", meaning(rows))
+}
+
+/// One sentence, or two, on what the rows show.
+fn meaning(rows: &[Row]) -> String {
+    let mut sentences = Vec::new();
+    for other in [Transport::Tcp, Transport::Udp] {
+        let ratios: Vec<(&Row, f64)> = rows
+            .iter()
+            .filter_map(|row| Some((row, row.versus(other)?)))
+            .collect();
+        let ahead = ratios
+            .iter()
+            .filter(|(row, ratio)| {
+                if row.is_rate() {
+                    *ratio >= 1.0
+                } else {
+                    *ratio <= 1.0
+                }
+            })
+            .count();
+        let name = if other == Transport::Udp {
+            "plain UDP"
+        } else {
+            other.name()
+        };
+        match ratios[..] {
+            [] => {}
+            [(row, ratio)] => sentences.push(format!(
+                "RDMA {} {} {} {} of {name}",
+                if row.is_rate() { "moves" } else { "takes" },
+                units::figure(ratio),
+                "times",
+                if row.is_rate() {
+                    "the data"
+                } else {
+                    "the time"
+                },
+            )),
+            _ => sentences.push(format!(
+                "RDMA is at least as good as {name} in {ahead} of {} figures",
+                ratios.len()
+            )),
+        }
+    }
+    if sentences.is_empty() {
+        return "There is nothing to compare RDMA with, or no RDMA to compare.".into();
+    }
+    let turns = "measured in turns within one run";
+    let reading = match (rows.iter().any(Row::is_rate), rows.iter().all(Row::is_rate)) {
+        (_, true) => "; a ratio above 1 is in favour of RDMA",
+        (false, _) => "; a ratio below 1 is in favour of RDMA",
+        (true, false) => "; a ratio of rates above 1, or of times below 1, is in favour of RDMA",
+    };
+    format!("{}, {turns}{reading}.", sentences.join(" and "))
+}
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), units::figure)
+}
+
+fn ratio(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |ratio| format!("{ratio:.2}x"))
+}
+
+/// Prints lines in aligned columns: those in `left` to the left, numbers to the right.
+pub(crate) fn table<const N: usize>(
+    header: &[&str; N],
+    lines: impl Iterator<Item = [String; N]>,
+    left: &[usize],
+    out: &mut Output,
+) -> Result<(), Error> {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_header(header)
+        .add_rows(lines);
+    for (number, column) in table.column_iter_mut().enumerate() {
+        let right = !left.contains(&number);
+        column.set_cell_alignment(if right {
+            CellAlignment::Right
+        } else {
+            CellAlignment::Left
+        });
+        column.set_padding((0, 2));
+    }
+    for (number, line) in table.lines().enumerate() {
+        let line = line.trim_end();
+        match number {
+            0 => writeln!(out, "{}", out.paint(output::HEADING, line))?,
+            _ => writeln!(out, "{line}")?,
+        }
+    }
+    Ok(())
+}

@@ -208,3 +208,43 @@ impl fmt::Display for Queue {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages say what was expected and what came.
+    #[test]
+    fn messages_carry_the_values() {
+        let check = |error: VerbError, message: &str| assert_eq!(error.to_string(), message);
+        check(
+            VerbError::Busy {
+                object: Object::Mr,
+                id: 0xabcd01,
+                users: 2,
+            },
+            "MR 0xabcd01 is in use by 2 other object(s)",
+        );
+        check(
+            VerbError::TooLarge {
+                what: "num_sge",
+                max: 4,
+                got: 5,
+            },
+            "num_sge is at most 4, got 5",
+        );
+        check(
+            VerbError::NeedsLocalWrite {
+                got: Access::REMOTE_WRITE | Access::REMOTE_READ,
+            },
+            "Access(REMOTE_WRITE | REMOTE_READ) also needs LOCAL_WRITE",
+        );
+        check(
+            VerbError::QueueFull {
+                queue: Queue::Shared,
+                depth: 16,
+            },
+            "the shared receive queue holds 16 work requests and is full",
+        );
+    }
+}

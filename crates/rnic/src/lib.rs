@@ -43,6 +43,7 @@ pub mod wr;
 
 mod completer;
 mod recovery;
+mod refusal;
 mod requester;
 mod responder;
 mod schedule;
@@ -57,6 +58,7 @@ pub use error::VerbError;
 pub use host::{Fault, Host, Payload, Region};
 pub use qp::{Qp, QpInit};
 pub use recovery::RecoveryKind;
+pub use refusal::drop_reason;
 pub use responder::datagram::GRH_BYTES;
 pub use send_queue::{SendData, SendFlags, SendOp, SendWr, UdDestination};
 pub use time::{Instant, Span};

@@ -245,7 +245,7 @@ fn run_local<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, wqe: u32) -> bool {
 }
 
 /// A WQE was found broken here: it completes with `status` once all earlier ones have completed.
-fn fail_at<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, wqe: u32, status: WcStatus) {
+pub(crate) fn fail_at<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, wqe: u32, status: WcStatus) {
     q.sq.get_mut(wqe).failed = Some(status);
     crate::completer::advance_head(cx, q);
 }

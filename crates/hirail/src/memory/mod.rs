@@ -13,12 +13,15 @@
 mod guard;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod handler;
+mod owned;
 #[cfg(all(any(test, not(target_arch = "x86_64")), not(miri)))]
 mod portable;
 #[cfg(miri)]
 mod unguarded;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64;
+
+pub use owned::OwnedRegion;
 
 use core::fmt;
 use core::sync::atomic::{Ordering, fence};

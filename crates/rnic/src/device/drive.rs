@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hirail_vocab::Counter;
+use hirail_vocab::{Counter, WcStatus};
 use hirail_wire::{Bth, Ext, Headers, Opcode, Operation, Psn, Service};
 
 use super::receive::finish;
@@ -107,6 +107,27 @@ impl<H: Host> Device<H> {
             self.schedule()
                 .push(q.class, Work::Requests, Arc::clone(qp));
         }
+    }
+
+    /// The link took the first `taken` packets of `run`, and the memory under the next one is gone:
+    /// its request fails as one with a bad key would, its READ is refused.
+    pub fn faulted(&self, now: Instant, run: &mut Run<H>, taken: usize) {
+        let at = run.packets().get(taken).map(|packet| packet.at);
+        let (qp, epoch, work) = (run.qp.clone(), run.epoch, run.work);
+        self.sent(now, run, taken);
+        let (Some(qp), Some(at)) = (qp, at) else { return };
+        let cx = Cx { device: self, qp: &qp, now };
+        let mut inner = qp.inner.lock();
+        let q = &mut *inner;
+        if q.epoch != epoch {
+            return;
+        }
+        match work {
+            Work::Requests => requester::fail_at(cx, q, at.wqe, WcStatus::LocProtErr),
+            Work::Responses => reply::refuse(cx, q),
+            Work::Acknowledgement | Work::Cnp => {}
+        }
+        finish(cx, q);
     }
 
     /// The link took the first `taken` packets of `run`; the others are offered again.

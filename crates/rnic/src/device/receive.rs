@@ -1,7 +1,7 @@
 //! From a packet to its QP: the checks that concern no QP's state, then the role.
 
 use hirail_vocab::{Counter, DropReason, QpType};
-use hirail_wire::{Gid, Headers, Operation, PKey, Qpn, Service};
+use hirail_wire::{Gid, Headers, Operation, PKey, ParseError, Qpn, Service};
 
 use super::Device;
 use crate::event::AsyncEvent;
@@ -11,6 +11,31 @@ use crate::time::Instant;
 use crate::transmit::Work;
 use crate::{completer, responder};
 use std::sync::Arc;
+
+/// The reason under which a packet that could not be read is counted.
+pub const fn drop_reason(error: ParseError) -> DropReason {
+    match error {
+        ParseError::Truncated { .. } => DropReason::Truncated,
+        ParseError::UnknownOpcode(0xc0..) | ParseError::ForeignVendor => {
+            DropReason::ManufacturerOpcode
+        }
+        ParseError::UnknownOpcode(_) => DropReason::UnknownOpcode,
+        ParseError::BadTver(_) => DropReason::BadTver,
+        ParseError::BadPad { .. } | ParseError::UnexpectedPayload { .. } => DropReason::BadPad,
+        ParseError::Fragmented => DropReason::Fragment,
+        ParseError::BadFlush(_)
+        | ParseError::BadIpVersion(_)
+        | ParseError::BadIpHeaderLength(_)
+        | ParseError::BadIpChecksum
+        | ParseError::BadLength { .. }
+        | ParseError::BadUdpChecksum
+        | ParseError::BadGrhNextHeader(_)
+        | ParseError::BadMadVersion(_)
+        | ParseError::UnknownMacControl(_)
+        | ParseError::BadLldpOrder
+        | ParseError::BadTlv { .. } => DropReason::BadHeader,
+    }
+}
 
 /// Congestion experienced, the ECN codepoint that switches set.
 const CE: u8 = 3;

@@ -698,6 +698,16 @@ impl<H: Host> Device<H> {
         self.groups.write().attach(group, qp.qpn)
     }
 
+    /// Detaches a QP from all its multicast groups.
+    pub fn detach_from_all(&self, qp: &Qp<H>) {
+        let mut groups = self.groups.write();
+        let all: Vec<Gid> = groups.groups().collect();
+        for group in all {
+            // Groups that it is not in say so.
+            let _ = groups.detach(group, qp.qpn);
+        }
+    }
+
     /// Detaches a QP from a multicast group.
     pub fn detach_mcast(&self, qp: &Qp<H>, group: Gid) -> Result<GroupChange, VerbError> {
         self.groups.write().detach(group, qp.qpn)

@@ -75,7 +75,7 @@ pub(crate) fn offer<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, budget: Budget, ru
 }
 
 /// The region of a READ that was accepted is gone: NAK in place of the response, QP in error.
-fn refuse<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
+pub(crate) fn refuse<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
     if let Some(psn) = q.responder.answers.abandon() {
         q.responder.epsn = psn;
     }

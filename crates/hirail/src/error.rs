@@ -1,0 +1,99 @@
+//! What a user of the library did wrong, or what is wrong with the world around it.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use hirail_rnic::VerbError;
+use hirail_vocab::WcStatus;
+
+use crate::fork::Forked;
+
+/// An error of the library. Work requests that fail are not errors: they end in a completion with a
+/// status.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A verb was refused.
+    #[error(transparent)]
+    Verb(#[from] VerbError),
+    /// This process is a forked child of the one that opened the device.
+    #[error(transparent)]
+    Forked(#[from] Forked),
+    /// There is no device of this name.
+    #[error("there is no device {name}; there are: {}", .known.join(", "))]
+    NoSuchDevice {
+        /// The name asked for.
+        name: String,
+        /// The names that exist.
+        known: Vec<String>,
+    },
+    /// No device has this address.
+    #[error("no device has the address {address}")]
+    NoSuchAddress {
+        /// The address asked for.
+        address: IpAddr,
+    },
+    /// The port's GID table is shorter.
+    #[error("there is no GID {index}: the port has {count}")]
+    NoSuchGid {
+        /// The index asked for.
+        index: u8,
+        /// How many there are.
+        count: usize,
+    },
+    /// The UDP port could not be opened.
+    #[error("cannot open UDP port {port}: {error}")]
+    Port {
+        /// The port.
+        port: u16,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A descriptor or thread could not be made.
+    #[error("cannot make a descriptor: {0}")]
+    Descriptor(io::Error),
+    /// Memory could not be allocated.
+    #[error("cannot allocate {bytes} bytes")]
+    OutOfMemory {
+        /// How many.
+        bytes: usize,
+    },
+    /// No completion came in time.
+    #[error("no completion within {waited:?}")]
+    NoCompletion {
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The completion queue was made without a channel, so it cannot be waited for.
+    #[error("the completion queue has no channel to wait on")]
+    NoChannel,
+    /// A work request ended otherwise than expected.
+    #[error("work request {wr_id} ended with {}{}", .status.name(), hint(*.status, *.never_heard))]
+    Failed {
+        /// The request's number.
+        wr_id: u64,
+        /// How it ended.
+        status: WcStatus,
+        /// The peer never answered anything.
+        never_heard: bool,
+    },
+    /// The peer said something else than an endpoint.
+    #[error("expected {expected} from the peer, got {got}")]
+    Exchange {
+        /// What should have come.
+        expected: &'static str,
+        /// What came.
+        got: String,
+    },
+    /// The out-of-band connection failed.
+    #[error("the connection to the peer failed: {0}")]
+    OutOfBand(io::Error),
+}
+
+fn hint(status: WcStatus, never_heard: bool) -> &'static str {
+    if status == WcStatus::RetryExcErr && never_heard {
+        ": the peer never answered; is UDP port 4791 open on the way to it?"
+    } else {
+        ""
+    }
+}

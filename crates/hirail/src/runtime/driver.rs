@@ -1,0 +1,193 @@
+//! The driver: receives, fires timers, transmits. One at a time has it.
+//!
+//! A step transmits first and receives second: the acknowledgement of what a step received leaves
+//! with the next one, after the application had its turn with the completions.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hirail_rnic::transmit::Run;
+use hirail_rnic::{Instant, Span, Timer};
+use hirail_vocab::DropReason;
+use hirail_wire::Headers;
+
+use super::link::{Arrival, Link, Outcome, Sink};
+use super::{Rnic, Threads};
+
+/// Runs handed to the link at a time.
+const RUNS: usize = 8;
+
+/// Rounds of transmitting in one step before arrivals get a look.
+const ROUNDS: usize = 2;
+
+/// How long a link that had no room is left alone.
+const LINK_REST: Span = Span::from_us(50);
+
+/// See the module's description.
+pub(crate) struct Driver {
+    link: Box<dyn Link>,
+    runs: Vec<Run<Threads>>,
+    outcomes: Vec<Outcome>,
+    timers: BinaryHeap<Reverse<(Instant, Timer)>>,
+    /// The link had no room: not before this time again.
+    resting_until: Option<Instant>,
+    /// The latest time that the engine was given.
+    latest: Instant,
+}
+
+impl Driver {
+    pub(crate) fn new(link: Box<dyn Link>) -> Self {
+        Self {
+            link,
+            runs: (0..RUNS).map(|_| Run::new()).collect(),
+            outcomes: Vec::with_capacity(RUNS),
+            timers: BinaryHeap::new(),
+            resting_until: None,
+            latest: Instant::EPOCH,
+        }
+    }
+
+    /// Transmits what is ready, receives what has arrived, fires what is due. Whether any of that
+    /// was something.
+    pub(crate) fn step(&mut self, rnic: &Rnic, now: Instant) -> bool {
+        let sent = self.transmit(rnic, now);
+        let received = self.receive(rnic, now);
+        let fired = self.fire(rnic, now);
+        rnic.dispatch_events();
+        sent | received | fired
+    }
+
+    /// Drives until nothing moves any more, at most `steps` times.
+    pub(crate) fn exhaust(&mut self, rnic: &Rnic, steps: usize) -> bool {
+        let mut moved = false;
+        for _ in 0..steps {
+            if !self.step(rnic, super::now()) {
+                break;
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    /// Sends what is ready.
+    pub(crate) fn transmit(&mut self, rnic: &Rnic, now: Instant) -> bool {
+        let now = self.advance(now);
+        if self.resting_until.is_some_and(|until| now < until) {
+            return false;
+        }
+        self.resting_until = None;
+        let budget = self.link.budget();
+        let open = self.link.open();
+        let mut moved = false;
+        for _ in 0..ROUNDS {
+            let mut count = 0;
+            while count < RUNS
+                && rnic
+                    .device
+                    .poll_transmit(now, open, budget, &mut self.runs[count])
+            {
+                count += 1;
+            }
+            if count == 0 {
+                break;
+            }
+            moved = true;
+            self.outcomes.clear();
+            let has_room = self.link.transmit(&self.runs[..count], &mut self.outcomes);
+            for (run, outcome) in self.runs[..count].iter_mut().zip(&self.outcomes) {
+                if outcome.faulted {
+                    rnic.device.faulted(now, run, outcome.taken);
+                } else {
+                    rnic.device.sent(now, run, outcome.taken);
+                }
+            }
+            if !has_room {
+                self.resting_until = Some(now + LINK_REST);
+                break;
+            }
+        }
+        self.collect_timers(rnic);
+        moved
+    }
+
+    fn receive(&mut self, rnic: &Rnic, now: Instant) -> bool {
+        let now = self.advance(now);
+        let mut sink = Receive { rnic, now };
+        let count = self.link.receive(&mut sink);
+        if count > 0 {
+            self.collect_timers(rnic);
+        }
+        count > 0
+    }
+
+    fn fire(&mut self, rnic: &Rnic, now: Instant) -> bool {
+        let now = self.advance(now);
+        let mut fired = false;
+        while self.timers.peek().is_some_and(|next| next.0.0 <= now) {
+            let Some(Reverse((_, timer))) = self.timers.pop() else {
+                break;
+            };
+            rnic.device.handle_timeout(now, timer);
+            fired = true;
+        }
+        if fired {
+            self.collect_timers(rnic);
+        }
+        fired
+    }
+
+    fn collect_timers(&mut self, rnic: &Rnic) {
+        while let Some((timer, at)) = rnic.device.poll_timer() {
+            self.timers.push(Reverse((at, timer)));
+        }
+    }
+
+    /// When the driver must be called again even if nothing arrives and nobody posts.
+    pub(crate) fn next_wakeup(&mut self, rnic: &Rnic) -> Option<Instant> {
+        self.collect_timers(rnic);
+        let timer = self.timers.peek().map(|next| next.0.0);
+        let ready = rnic
+            .device
+            .has_ready()
+            .then(|| self.resting_until.unwrap_or(self.latest));
+        [timer, ready, rnic.device.next_paced()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    pub(crate) fn link_mut(&mut self) -> &mut dyn Link {
+        &mut *self.link
+    }
+
+    /// Time that never goes back, whichever thread read the clock.
+    fn advance(&mut self, now: Instant) -> Instant {
+        self.latest = self.latest.max(now);
+        self.latest
+    }
+}
+
+/// Arrivals, on their way into the engine.
+struct Receive<'a> {
+    rnic: &'a Rnic,
+    now: Instant,
+}
+
+impl Sink for Receive<'_> {
+    fn packet(&mut self, arrival: Arrival<'_>) {
+        match Headers::parse(arrival.ib) {
+            Ok((headers, payload)) => {
+                // Whatever is refused has been counted.
+                let _ = self
+                    .rnic
+                    .device
+                    .handle_packet(self.now, &arrival.meta, &headers, payload);
+            }
+            Err(error) => self.refused(hirail_rnic::drop_reason(error)),
+        }
+    }
+
+    fn refused(&mut self, reason: DropReason) {
+        self.rnic.device.counters().drop_packet(reason);
+    }
+}

@@ -1,0 +1,61 @@
+//! What a link is to the driver: packets in, runs out, descriptors to wait on.
+
+use std::os::fd::OwnedFd;
+
+use hirail_rnic::PacketMeta;
+use hirail_rnic::transmit::{Budget, OpenClasses, Run};
+use hirail_vocab::DropReason;
+use hirail_wire::Gid;
+
+use super::Threads;
+
+/// A packet as a link delivers it: its ICRC has been found right.
+pub(crate) struct Arrival<'a> {
+    pub(crate) meta: PacketMeta,
+    /// BTH to pad, without the ICRC.
+    pub(crate) ib: &'a [u8],
+}
+
+/// What the driver does with arrivals.
+pub(crate) trait Sink {
+    /// A good packet.
+    fn packet(&mut self, arrival: Arrival<'_>);
+    /// A packet that the link itself refused.
+    fn refused(&mut self, reason: DropReason);
+}
+
+/// What became of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Outcome {
+    /// Packets that left, from the first on.
+    pub(crate) taken: usize,
+    /// The memory under the next one is gone.
+    pub(crate) faulted: bool,
+}
+
+/// A port: UDP, raw Ethernet, or memory.
+pub(crate) trait Link: Send {
+    /// Descriptors that become readable when packets arrive.
+    fn readable(&self) -> std::io::Result<Vec<OwnedFd>>;
+
+    /// Receives what has arrived, up to some batch; how many packets that was.
+    fn receive(&mut self, sink: &mut dyn Sink) -> usize;
+
+    /// Sends runs and pushes what became of each, in their order. False when the link had no room
+    /// and wants to be asked again a little later.
+    fn transmit(&mut self, runs: &[Run<Threads>], outcomes: &mut Vec<Outcome>) -> bool;
+
+    /// Most packets and bytes of one run.
+    fn budget(&self) -> Budget;
+
+    /// Packets of this group shall arrive from now on.
+    fn join(&mut self, group: Gid);
+
+    /// No more packets of this group.
+    fn leave(&mut self, group: Gid);
+
+    /// Classes that may be sent now.
+    fn open(&self) -> OpenClasses {
+        OpenClasses::ALL
+    }
+}

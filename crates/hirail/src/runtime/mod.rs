@@ -1,0 +1,168 @@
+//! Running the engine: who calls it, when, and on which thread.
+//!
+//! [`Rnic`] joins one engine [`Device`] to one link. Whoever holds the [`Driver`] receives, fires
+//! timers and transmits; there is one driver and nobody waits for it. Three parties drive:
+//!
+//! - a thread that polls a completion queue and finds it empty ([`Rnic::poll`]);
+//! - a thread that posts to a QP with nothing in flight ([`Rnic::doorbell`]);
+//! - the progress thread ([`progress`]), which sleeps while others poll and takes over when nobody
+//!   does, so that one-sided operations complete although the application never calls in.
+
+pub(crate) mod driver;
+pub(crate) mod link;
+pub(crate) mod memory;
+pub(crate) mod progress;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock, TryLockError, Weak};
+
+use hirail_rnic::cq::CqId;
+use hirail_rnic::event::AsyncEvent;
+use hirail_rnic::mcast::GroupChange;
+use hirail_rnic::{Device, DeviceConfig, Event, Host, Instant};
+
+use hirail_wire::Gid;
+
+use crate::memory::UserRegion;
+use crate::port::sys;
+use driver::Driver;
+use link::Link;
+
+/// The engine's host in a process: real memory, locks that threads share.
+pub(crate) enum Threads {}
+
+impl Host for Threads {
+    type Region = UserRegion;
+    type Lock<T: 'static> = Mutex<T>;
+    type ReadMostly<T: 'static> = RwLock<T>;
+}
+
+/// Now, on the clock that the engine is given.
+#[inline]
+pub(crate) fn now() -> Instant {
+    Instant::from_ns(sys::now_ns())
+}
+
+/// Whom to tell about the events of a completion queue.
+pub(crate) trait Notify: Send + Sync {
+    fn notify(&self, cq: CqId);
+}
+
+/// One engine on one link.
+pub(crate) struct Rnic {
+    pub(crate) device: Device<Threads>,
+    driver: Mutex<Driver>,
+    /// Work arrived while somebody else drove; whoever lets go of the driver looks again.
+    rung: AtomicBool,
+    /// Who waits for which completion queue.
+    channels: RwLock<BTreeMap<CqId, Weak<dyn Notify>>>,
+    /// Asynchronous events not fetched yet.
+    pub(crate) events: crate::verbs::event::EventQueue,
+    pub(crate) progress: progress::Handle,
+}
+
+impl Rnic {
+    /// Starts an engine on a link, and its progress thread.
+    pub(crate) fn start(config: DeviceConfig, link: Box<dyn Link>) -> std::io::Result<Arc<Self>> {
+        let (progress, thread) = progress::prepare(&*link)?;
+        let rnic = Arc::new(Self {
+            device: Device::new(config),
+            driver: Mutex::new(Driver::new(link)),
+            rung: AtomicBool::new(false),
+            channels: RwLock::new(BTreeMap::new()),
+            events: crate::verbs::event::EventQueue::new()?,
+            progress,
+        });
+        thread.spawn(Arc::downgrade(&rnic))?;
+        Ok(rnic)
+    }
+
+    /// Called by who polls a completion queue and finds it empty: drives once, if nobody does.
+    /// Returns whether anything moved.
+    pub(crate) fn poll(&self) -> bool {
+        let start = now();
+        let moved = self.try_drive(|rnic, driver| driver.step(rnic, start));
+        self.progress.polled(start, now());
+        moved
+    }
+
+    /// Called after work was posted: sends what can be sent now.
+    pub(crate) fn doorbell(&self) {
+        self.rung.store(true, Ordering::Release);
+        self.try_drive(|rnic, driver| {
+            let moved = driver.transmit(rnic, now());
+            self.progress.ensure_wakeup(driver.next_wakeup(rnic));
+            moved
+        });
+    }
+
+    /// Runs `job` with the driver unless somebody else has it.
+    fn try_drive(&self, mut job: impl FnMut(&Self, &mut Driver) -> bool) -> bool {
+        let mut moved = false;
+        loop {
+            let mut driver = match self.driver.try_lock() {
+                Ok(driver) => driver,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return moved,
+            };
+            self.rung.store(false, Ordering::Relaxed);
+            moved |= job(self, &mut driver);
+            drop(driver);
+            // A doorbell rung meanwhile found the driver taken: answer it.
+            if !self.rung.load(Ordering::Acquire) {
+                return moved;
+            }
+        }
+    }
+
+    pub(crate) fn subscribe(&self, cq: CqId, channel: Weak<dyn Notify>) {
+        self.channels
+            .write()
+            .unwrap_or_else(|e| e.into_inner())
+            .insert(cq, channel);
+    }
+
+    pub(crate) fn unsubscribe(&self, cq: CqId) {
+        self.channels
+            .write()
+            .unwrap_or_else(|e| e.into_inner())
+            .remove(&cq);
+    }
+
+    /// Hands events of the engine to who waits for them.
+    fn dispatch_events(&self) {
+        while let Some(event) = self.device.poll_event() {
+            match event {
+                Event::Completion(cq) => {
+                    let channels = self.channels.read().unwrap_or_else(|e| e.into_inner());
+                    if let Some(channel) = channels.get(&cq.id).and_then(Weak::upgrade) {
+                        channel.notify(cq.id);
+                    }
+                }
+                Event::Async(event) => self.raise(event),
+            }
+        }
+    }
+
+    /// The first member of a group has come, or the last one has gone: the link joins or leaves.
+    pub(crate) fn group_changed(&self, group: Gid, change: GroupChange) {
+        let mut driver = self.driver.lock().unwrap_or_else(|e| e.into_inner());
+        match change {
+            GroupChange::Opened => driver.link_mut().join(group),
+            GroupChange::Closed => driver.link_mut().leave(group),
+            GroupChange::None => {}
+        }
+    }
+
+    /// Tells the user of an asynchronous event.
+    pub(crate) fn raise(&self, event: AsyncEvent) {
+        self.events.push(event);
+    }
+}
+
+impl Drop for Rnic {
+    fn drop(&mut self) {
+        self.progress.stop();
+    }
+}

@@ -1,0 +1,11 @@
+//! The verbs: objects that users hold. Each is a cheap handle that keeps what it depends on alive;
+//! dropping the last one destroys the object.
+
+pub(crate) mod context;
+pub(crate) mod cq;
+pub(crate) mod event;
+pub(crate) mod mr;
+pub(crate) mod pd;
+pub(crate) mod qp;
+pub(crate) mod srq;
+pub(crate) mod work;

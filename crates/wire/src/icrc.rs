@@ -6,7 +6,8 @@
 //! and all that follows up to the pad. It goes onto the wire least significant byte first, the only
 //! little-endian field of the packet.
 //!
-//! Headers are short: for them tables beat carry-less multiplication. Payload goes to `crc32fast`.
+//! Headers are short: for them tables, eight bytes a step, beat carry-less multiplication. Payload
+//! goes to `crc32fast`.
 //!
 //! # The unknown Identification
 //!
@@ -30,8 +31,8 @@ const ONE: u32 = 1 << 31;
 /// State after the masked LRH, eight bytes of ones.
 const AFTER_LRH: u32 = 0xdebb_20e3;
 
-/// From this length on `crc32fast` is faster than tables: below it uses tables itself.
-const FOLDING_FROM: usize = 128;
+/// From this length on, that of the longest headers, `crc32fast` is faster than tables.
+const FOLDING_FROM: usize = 40;
 
 const fn times_x(a: u32) -> u32 {
     (a >> 1) ^ (POLYNOMIAL & (a & 1).wrapping_neg())

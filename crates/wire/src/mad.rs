@@ -1,5 +1,5 @@
 //! Management datagrams: 256 bytes in a UD SEND to QP1 (`protocol.md` 1.9). RoCE uses the
-//! connection management class only; what its messages say is in [`cm`](crate::cm).
+//! connection management class only; what its messages say is in [`cm`].
 
 use core::fmt;
 

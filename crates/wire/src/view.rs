@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Where the fields are. Ranges of the extension headers count from their own start, which
-/// [`IbView::ext_offset`](super::IbView::ext_offset) tells.
+/// [`IbView::ext_offset`](crate::view::IbView::ext_offset) tells.
 pub mod field {
     use core::ops::Range;
 

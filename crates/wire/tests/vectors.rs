@@ -325,6 +325,106 @@ fn every_truncation_is_refused() {
 }
 
 #[test]
+fn receive_area_holds_the_network_header() {
+    for vector in vectors(ICRC) {
+        let (name, frame) = (&vector["name"], bytes(&vector["frame"]));
+        let roce = roce(&frame);
+        let area = roce.framing().receive_area(roce.ib().len() + 4);
+        let eth = usize::try_from(vector["layout"]["eth"].as_u64().unwrap()).unwrap();
+        match vector["layout"]["ip"].as_u64() {
+            Some(20) => assert_eq!(
+                (&area[..20], &area[20..]),
+                (&[0; 20][..], &frame[eth..eth + 20]),
+                "{name}"
+            ),
+            _ => assert_eq!(area[..], frame[eth..eth + 40], "{name}"),
+        }
+    }
+}
+
+/// One damaged packet for each reason that a frame or its headers are refused for.
+#[test]
+fn refusals_have_their_reasons() {
+    // Offsets of the untagged IPv4 vectors: Ethernet 0, IPv4 14, UDP 34, BTH 42, what follows 54.
+    let damage = |name: &str, changes: &[(usize, u8)]| {
+        let mut frame = bytes(&named(ICRC, name)["frame"]);
+        for &(at, value) in changes {
+            frame[at] = value;
+        }
+        if frame[14] == 0x45 {
+            let ip = hirail_wire::ip::Ipv4Header::read(frame[14..34].first_chunk().unwrap());
+            let length = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+            let fresh = ip.to_bytes(length.wrapping_sub(20));
+            // The fragment offset is not part of the typed header: its word enters the sum here.
+            let word = u16::from_be_bytes([frame[20], frame[21]]) & 0xbfff;
+            let sum = !u16::from_be_bytes([fresh[10], fresh[11]]);
+            let (sum, carry) = sum.overflowing_add(word);
+            frame[24..26].copy_from_slice(&(!(sum + u16::from(carry))).to_be_bytes());
+        }
+        frame
+    };
+    let reason = |frame: &[u8]| {
+        let roce = match FrameView::parse(frame).map(|view| view.content) {
+            Ok(Content::Roce(roce)) => roce,
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => return error.reason(),
+        };
+        let checked = roce
+            .check_udp_checksum()
+            .and_then(|()| roce.headers().map(drop));
+        checked.expect_err("a refusal").reason()
+    };
+    let (send, ack) = ("v4_rc_send_only_pad3", "v4_rc_ack");
+    for (expected, frame) in [
+        ("truncated", damage(send, &[(17, 61)])),
+        ("bad_ip_version", damage(send, &[(14, 0x65)])),
+        ("bad_ip_header_length", damage(send, &[(14, 0x46)])),
+        ("fragmented", damage(send, &[(20, 0x20)])),
+        ("fragmented", damage(send, &[(21, 0x01)])),
+        ("bad_length", damage(send, &[(17, 19)])),
+        ("bad_length", damage(send, &[(39, 7)])),
+        ("bad_length", damage(send, &[(39, 41)])),
+        ("truncated", damage(send, &[(39, 23)])),
+        (
+            "bad_udp_checksum",
+            damage("public_uc_send_only", &[(60, 0)]),
+        ),
+        (
+            "bad_grh_next_header",
+            damage("v1_rc_send_only", &[(20, 17)]),
+        ),
+        ("bad_ip_version", damage("v1_rc_send_only", &[(14, 0x40)])),
+        ("unknown_opcode", damage(send, &[(42, 0x40)])),
+        ("unknown_opcode", damage(send, &[(42, 0xff)])),
+        ("bad_tver", damage(send, &[(43, 0xb1)])),
+        ("bad_pad", damage(ack, &[(43, 0x10)])),
+        (
+            "bad_pad",
+            damage("v4_rc_read_resp_only_zero", &[(43, 0x10)]),
+        ),
+        ("unexpected_payload", damage(send, &[(42, 0x11)])),
+        (
+            "bad_flush",
+            damage("v4_rc_cmpswap", &[(42, 0x1c), (57, 0x20)]),
+        ),
+        ("foreign_vendor", damage("v4_rc_cmpswap", &[(42, 0xc0)])),
+    ] {
+        assert_eq!(reason(&frame), expected);
+    }
+    let mut frame = bytes(&named(ICRC, send)["frame"]);
+    frame[24] ^= 1;
+    assert_eq!(reason(&frame), "bad_ip_checksum");
+    let mut mad = bytes(&named(CM, "req")["mad"]);
+    mad[0] = 2;
+    assert_eq!(Mad::parse(&mad).unwrap_err().reason(), "bad_mad_version");
+    let lldp = bytes(&named(DCB, "lldp_dcbx_ieee")["frame"]);
+    let (mut short_pfc, at) = (lldp[14..].to_vec(), lldp.len() - 14 - 2 - 19 - 8);
+    assert_eq!(short_pfc[at..at + 2], [0xfe, 6]);
+    short_pfc[at + 1] = 5;
+    assert_eq!(Lldp::parse(&short_pfc).unwrap_err().reason(), "bad_tlv");
+}
+
+#[test]
 fn mads_are_written_as_they_were_read() {
     for vector in vectors(CM) {
         let (name, mad) = (vector["name"].as_str().unwrap(), bytes(&vector["mad"]));

@@ -8,6 +8,7 @@ use hirail_rnic::VerbError;
 use hirail_vocab::WcStatus;
 
 use crate::fork::Forked;
+use crate::port::PortError;
 
 /// An error of the library. Work requests that fail are not errors: they end in a completion with a
 /// status.
@@ -42,13 +43,8 @@ pub enum Error {
         count: usize,
     },
     /// The UDP port could not be opened.
-    #[error("cannot open UDP port {port}: {error}")]
-    Port {
-        /// The port.
-        port: u16,
-        /// Why not.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Port(#[from] PortError),
     /// A descriptor or thread could not be made.
     #[error("cannot make a descriptor: {0}")]
     Descriptor(io::Error),

@@ -13,6 +13,7 @@ use hirail_wire::Headers;
 
 use super::link::{Arrival, Link, Outcome, Sink};
 use super::{Rnic, Threads};
+use crate::port::Sweep;
 
 /// Runs handed to the link at a time.
 const RUNS: usize = 8;
@@ -49,9 +50,9 @@ impl Driver {
 
     /// Transmits what is ready, receives what has arrived, fires what is due. Whether any of that
     /// was something.
-    pub(crate) fn step(&mut self, rnic: &Rnic, now: Instant) -> bool {
+    pub(crate) fn step(&mut self, rnic: &Rnic, now: Instant, sweep: Sweep) -> bool {
         let sent = self.transmit(rnic, now);
-        let received = self.receive(rnic, now);
+        let received = self.receive(rnic, now, sweep);
         let fired = self.fire(rnic, now);
         rnic.dispatch_events();
         sent | received | fired
@@ -61,7 +62,7 @@ impl Driver {
     pub(crate) fn exhaust(&mut self, rnic: &Rnic, steps: usize) -> bool {
         let mut moved = false;
         for _ in 0..steps {
-            if !self.step(rnic, super::now()) {
+            if !self.step(rnic, super::now(), Sweep::All) {
                 break;
             }
             moved = true;
@@ -110,10 +111,10 @@ impl Driver {
         moved
     }
 
-    fn receive(&mut self, rnic: &Rnic, now: Instant) -> bool {
+    fn receive(&mut self, rnic: &Rnic, now: Instant, sweep: Sweep) -> bool {
         let now = self.advance(now);
         let mut sink = Receive { rnic, now };
-        let count = self.link.receive(&mut sink);
+        let count = self.link.receive(sweep, &mut sink);
         if count > 0 {
             self.collect_timers(rnic);
         }

@@ -8,6 +8,7 @@ use hirail_vocab::DropReason;
 use hirail_wire::Gid;
 
 use super::Threads;
+use crate::port::Sweep;
 
 /// A packet as a link delivers it: its ICRC has been found right.
 pub(crate) struct Arrival<'a> {
@@ -39,7 +40,7 @@ pub(crate) trait Link: Send {
     fn readable(&self) -> std::io::Result<Vec<OwnedFd>>;
 
     /// Receives what has arrived, up to some batch; how many packets that was.
-    fn receive(&mut self, sink: &mut dyn Sink) -> usize;
+    fn receive(&mut self, sweep: Sweep, sink: &mut dyn Sink) -> usize;
 
     /// Sends runs and pushes what became of each, in their order. False when the link had no room
     /// and wants to be asked again a little later.

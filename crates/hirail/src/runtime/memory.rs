@@ -19,7 +19,7 @@ use hirail_wire::{Gid, IcrcPrefix, PathMtu};
 use super::link::{Arrival, Link, Outcome, Sink};
 use super::{Rnic, Threads};
 use crate::error::Error;
-use crate::port::sys;
+use crate::port::{Sweep, sys};
 use crate::verbs::context::Context;
 
 /// What a [`MemoryNetwork`] does to packets. Probabilities are between 0 and 1.
@@ -261,7 +261,7 @@ impl Link for MemoryLink {
         ])
     }
 
-    fn receive(&mut self, sink: &mut dyn Sink) -> usize {
+    fn receive(&mut self, _sweep: Sweep, sink: &mut dyn Sink) -> usize {
         let mut due = Vec::new();
         {
             let mut state = self.network.state();

@@ -12,6 +12,7 @@ pub(crate) mod driver;
 pub(crate) mod link;
 pub(crate) mod memory;
 pub(crate) mod progress;
+pub(crate) mod udp;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ use hirail_rnic::{Device, DeviceConfig, Event, Host, Instant};
 use hirail_wire::Gid;
 
 use crate::memory::UserRegion;
-use crate::port::sys;
+use crate::port::{Sweep, sys};
 use driver::Driver;
 use link::Link;
 
@@ -82,7 +83,7 @@ impl Rnic {
     /// Returns whether anything moved.
     pub(crate) fn poll(&self) -> bool {
         let start = now();
-        let moved = self.try_drive(|rnic, driver| driver.step(rnic, start));
+        let moved = self.try_drive(|rnic, driver| driver.step(rnic, start, Sweep::Hot));
         self.progress.polled(start, now());
         moved
     }

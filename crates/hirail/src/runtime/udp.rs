@@ -1,20 +1,216 @@
 //! RoCE v2 over UDP sockets, without privileges: the port as a [`Link`].
 
-use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use hirail_rnic::PacketMeta;
 use hirail_rnic::host::Fault;
-use hirail_rnic::transmit::{Budget, Run, Segment};
-use hirail_vocab::{Counters, DropReason};
-use hirail_wire::Gid;
+use hirail_rnic::transmit::{Budget, Flow, Run, Segment, TxPacket};
+use hirail_vocab::DropReason;
+use hirail_wire::{Gid, Icrc};
 
 use super::Threads;
-use super::link::{Arrival, Link, Sink};
-use crate::port::send::{Path, PushError, Transmitter};
+use super::link::{Arrival, Link, Outcome, Sink};
+use crate::port::{IcrcChecker, Path, PushError, Receiver, Recorder, Sweep, Transmitter};
 
 /// Packets of one run: what one message to the kernel can hold.
 const RUN_PACKETS: usize = 64;
 
 /// Bytes of one run: two messages to the kernel, since a First packet is longer than the Middles.
 const RUN_BYTES: usize = 72 << 10;
+
+/// Packets of one look at the sockets, so that a flood leaves time for sending.
+const RECEIVE_BUDGET: usize = 128;
+
+/// See the module's description.
+pub(crate) struct UdpLink {
+    receiver: Receiver,
+    checker: IcrcChecker,
+    transmitter: Transmitter,
+    recorder: Option<Arc<Recorder>>,
+    /// Interface that link-local and multicast packets leave and arrive by.
+    interface: u32,
+    /// The kernel may split batches over IPv4, since it does so in software.
+    segments_ipv4: bool,
+}
+
+impl UdpLink {
+    pub(crate) fn new(
+        receiver: Receiver,
+        mut transmitter: Transmitter,
+        recorder: Option<Arc<Recorder>>,
+        interface: u32,
+        segments_ipv4: bool,
+    ) -> Self {
+        if let Some(recorder) = &recorder {
+            transmitter.record_to(Arc::clone(recorder));
+        }
+        Self {
+            receiver,
+            checker: IcrcChecker::new(),
+            transmitter,
+            recorder,
+            interface,
+            segments_ipv4,
+        }
+    }
+
+    fn path(&self, flow: &Flow) -> Path {
+        let source = flow.source.to_ip();
+        let destination = flow.destination.to_ip();
+        let needs_interface = flow.destination.is_multicast()
+            || matches!(destination, std::net::IpAddr::V6(ip) if ip.is_unicast_link_local());
+        Path {
+            source,
+            destination,
+            interface: if needs_interface { self.interface } else { 0 },
+            traffic_class: flow.traffic_class,
+            hop_limit: flow.hop_limit,
+            entropy: flow.udp_source_port,
+            segmentation: self.segments_ipv4 || source.is_ipv6(),
+        }
+    }
+
+    /// Pushes the packets of one run from `first` on; how many, and why no more.
+    fn push(&mut self, run: &Run<Threads>, first: usize) -> (usize, Option<PushError>) {
+        for (index, packet) in run.packets().iter().enumerate().skip(first) {
+            let pushed = self.transmitter.push(
+                &packet.headers,
+                packet.payload_len as usize,
+                |payload, icrc| gather(run, packet, payload, icrc),
+            );
+            if let Err(error) = pushed {
+                return (index, Some(error));
+            }
+        }
+        (run.packets().len(), None)
+    }
+}
+
+/// Copies the payload of a packet into place and covers it with the ICRC.
+fn gather(
+    run: &Run<Threads>,
+    packet: &TxPacket,
+    payload: &mut [u8],
+    icrc: &mut Icrc,
+) -> Result<(), Fault> {
+    let mut rest = payload;
+    for segment in run.segments(packet) {
+        match segment {
+            Segment::Memory(slice) => {
+                let (piece, tail) = rest.split_at_mut(slice.len() as usize);
+                slice.region().gather(slice.offset(), piece, icrc)?;
+                rest = tail;
+            }
+            Segment::Inline { start, len } => {
+                let (piece, tail) = rest.split_at_mut(*len);
+                piece.copy_from_slice(&run.inline_bytes()[*start..start + len]);
+                icrc.update(piece);
+                rest = tail;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Link for UdpLink {
+    fn readable(&self) -> io::Result<Vec<OwnedFd>> {
+        Ok(vec![self.receiver.as_fd().try_clone_to_owned()?])
+    }
+
+    fn receive(&mut self, sweep: Sweep, sink: &mut dyn Sink) -> usize {
+        let Self {
+            receiver,
+            checker,
+            recorder,
+            ..
+        } = self;
+        receiver.recv_batch(RECEIVE_BUDGET, sweep, |datagram| {
+            let Ok(id) = checker.check(&datagram) else {
+                sink.refused(DropReason::BadIcrc);
+                return;
+            };
+            if let Some(recorder) = recorder {
+                recorder.received(&datagram, id);
+            }
+            let meta = PacketMeta {
+                source: Gid::from_ip(datagram.source.ip()),
+                destination: Gid::from_ip(datagram.destination),
+                traffic_class: datagram.traffic_class,
+                hop_limit: datagram.hop_limit,
+                priority: 0,
+                is_roce_v1: false,
+            };
+            let ib = &datagram.bytes[..datagram.bytes.len() - 4];
+            sink.packet(Arrival { meta, ib });
+        })
+    }
+
+    fn transmit(&mut self, runs: &[Run<Threads>], outcomes: &mut Vec<Outcome>) -> bool {
+        let base = outcomes.len();
+        let mut has_room = true;
+        // Runs since the last flush begin here; the first of them begins at packet `skipped`.
+        let mut first_run = base;
+        for run in runs {
+            outcomes.push(Outcome {
+                taken: 0,
+                faulted: false,
+            });
+            let index = outcomes.len() - 1;
+            let path = self.path(run.flow());
+            let mut next = 0;
+            loop {
+                if self.transmitter.begin(&path).is_err() {
+                    // No socket to be had: the packets are lost, and the timers know what to do.
+                    outcomes[index].taken = run.packets().len();
+                    break;
+                }
+                let (pushed, error) = self.push(run, next);
+                match error {
+                    None => break,
+                    Some(PushError::Fault) => {
+                        outcomes[index].faulted = true;
+                        break;
+                    }
+                    Some(PushError::Full) => {
+                        has_room &= flush(&mut self.transmitter, &mut outcomes[first_run..]);
+                        first_run = index;
+                        // What was not taken of this run stays behind, in order.
+                        if outcomes[index].taken < pushed {
+                            break;
+                        }
+                        next = pushed;
+                    }
+                }
+            }
+        }
+        has_room &= flush(&mut self.transmitter, &mut outcomes[first_run..]);
+        has_room
+    }
+
+    fn join(&mut self, group: Gid) {
+        // Without membership no packets of the group arrive, which is what the user will see.
+        let _ = self.receiver.join_multicast(group.to_ip(), self.interface);
+    }
+
+    fn leave(&mut self, group: Gid) {
+        let _ = self.receiver.leave_multicast(group.to_ip(), self.interface);
+    }
+
+    fn budget(&self) -> Budget {
+        Budget {
+            packets: RUN_PACKETS,
+            bytes: RUN_BYTES,
+        }
+    }
+}
+
+/// Hands everything to the kernel and adds what was taken to the outcomes, one per run begun.
+fn flush(transmitter: &mut Transmitter, outcomes: &mut [Outcome]) -> bool {
+    transmitter.flush(|run, sent| {
+        if let Some(outcome) = outcomes.get_mut(run) {
+            outcome.taken += sent.taken as usize;
+        }
+    })
+}

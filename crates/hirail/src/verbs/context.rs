@@ -1,18 +1,21 @@
 //! An open device.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hirail_rnic::event::AsyncEvent;
-use hirail_rnic::{GidEntry, Limits};
+use hirail_rnic::{DeviceConfig, GidEntry, Limits, RoceVersion};
 use hirail_vocab::CounterSnapshot;
-use hirail_wire::{Gid, PathMtu};
+use hirail_wire::{Gid, PathMtu, Qpn};
 
 use super::cq::{CompletionChannel, Cq};
 use super::pd::Pd;
 use crate::error::Error;
+use crate::port::{self, PortError, PortOptions, Recorder, Transmitter, sys};
 use crate::runtime::Rnic;
+use crate::runtime::udp::UdpLink;
 
 /// An open device: the root of all objects made on it. Clones are handles to the same device.
 #[derive(Clone)]
@@ -33,6 +36,54 @@ impl Context {
                 name: name.to_owned(),
             }),
         }
+    }
+
+    /// Opens a device on the UDP port: joins the processes that share it.
+    pub(crate) fn open_udp(
+        name: &str,
+        gids: Vec<GidEntry>,
+        port_mtu: PathMtu,
+        interface: u32,
+        segments_ipv4: bool,
+        options: &PortOptions,
+        recorder: Option<Arc<Recorder>>,
+    ) -> Result<Self, Error> {
+        let (receiver, pool) = port::open(options)?;
+        let block = receiver
+            .blocks()
+            .first()
+            .copied()
+            .ok_or(PortError::Crowded)?;
+        let qpns = block.qpns();
+        let config = DeviceConfig {
+            first_qpn: Qpn::new(qpns.start),
+            qpns: qpns.end - qpns.start,
+            seed: u128::from(sys::random()) << 64 | u128::from(sys::random()),
+            gids,
+            port_mtu,
+            ..DeviceConfig::default()
+        };
+        let transmitter = Transmitter::new(pool, options);
+        let link = UdpLink::new(receiver, transmitter, recorder, interface, segments_ipv4);
+        let rnic = Rnic::start(config, Box::new(link)).map_err(Error::Descriptor)?;
+        Ok(Self::new(name, rnic))
+    }
+
+    /// Opens the loopback device.
+    ///
+    /// # Errors
+    /// The UDP port is in use by somebody who does not share it.
+    pub fn open_loopback() -> Result<Self, Error> {
+        let gid = |ip: IpAddr| GidEntry {
+            gid: Gid::from_ip(ip),
+            version: RoceVersion::V2,
+        };
+        let gids = vec![
+            gid(Ipv4Addr::LOCALHOST.into()),
+            gid(Ipv6Addr::LOCALHOST.into()),
+        ];
+        let options = PortOptions::default();
+        Self::open_udp("hirail_lo", gids, PathMtu::Mtu4096, 1, true, &options, None)
     }
 
     pub(crate) fn rnic(&self) -> &Arc<Rnic> {

@@ -25,7 +25,6 @@ use crate::output::Output;
 #[command(
     name = "hirail",
     version,
-    propagate_version = true,
     arg_required_else_help = true,
     disable_help_subcommand = true,
     max_term_width = 100,

@@ -103,7 +103,7 @@ pub(crate) struct Args {
     count: Option<u64>,
 
     /// Measure each figure of each transport for so long [default: 1, with --all 0.25]
-    #[arg(long, short, value_parser = units::parse_seconds, value_name = "SECONDS")]
+    #[arg(long, short, value_parser = units::parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
     duration: Option<Duration>,
 
     /// Messages in flight per queue pair [default: 128]

@@ -19,6 +19,10 @@ pub(crate) fn forever(port: u16) -> Result<Outcome, Error> {
     let listener = listen(port).map_err(cannot(format_args!(
         "listen on TCP port {port} (--port takes another)"
     )))?;
+    // With port 0 the kernel has chosen.
+    let port = listener
+        .local_addr()
+        .map_or(port, |address| address.port());
     note(format_args!(
         "serving on TCP port {port}; a client is 'hirail perf TEST ADDRESS'"
     ));

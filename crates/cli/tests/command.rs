@@ -1,0 +1,211 @@
+//! The command as people and scripts meet it: exit status, which stream says what, help.
+
+use std::io;
+use std::process::{Command, Output};
+
+use expect_test::expect_file;
+
+fn hirail(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_hirail"))
+        .args(args)
+        .env("COLUMNS", "100")
+        .output()
+        .expect("hirail runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("hirail writes UTF-8")
+}
+
+/// Bad input gets one sentence that names it and what would be right, and status 2.
+#[test]
+fn bad_input() {
+    for (args, parts) in [
+        (
+            &["perf", "write-bv"][..],
+            &["'write-bv'", "write-bw, write-lat"][..],
+        ),
+        (&["pref"], &["'pref'", "perf"]),
+        (&["perf", "--jsn"], &["'--jsn'", "--json"]),
+        (
+            &["perf", "write-bw", "--size", "64Q"],
+            &["'64Q'", "--size", "64K"],
+        ),
+        (
+            &["perf", "write-bw", "--size", "0"],
+            &["--size", "1 to", "not 0"],
+        ),
+        (
+            &["perf", "write-bw", "--qps", "5000"],
+            &["--qps", "1 to 1024", "5000"],
+        ),
+        (
+            &["perf", "write-bw", "--mtu", "1500"],
+            &["--mtu", "1024", "1500"],
+        ),
+        (&["perf", "write-bw", "--duration", "-1"], &["--duration"]),
+        (&["perf", "write-bw", "--count", "0"], &["'0'", "--count"]),
+        (
+            &["perf", "write-bw", "--count", "5", "--duration", "1"],
+            &["--count", "--duration"],
+        ),
+        (
+            &["perf", "write-bw", "--qp-type", "rd"],
+            &["'rd'", "rc, uc, ud"],
+        ),
+        (
+            &["perf", "read-bw", "--qp-type", "uc"],
+            &["read-bw", "uc", "SEND and RDMA WRITE"],
+        ),
+        (
+            &["perf", "write-lat", "--qp-type", "ud"],
+            &["write-lat", "ud", "SEND only"],
+        ),
+        (
+            &["perf", "send-bw", "--qp-type", "ud", "--size", "8192"],
+            &["--size", "4096"],
+        ),
+        (
+            &["perf", "send-lat", "--bidirectional"],
+            &["--bidirectional", "bandwidth"],
+        ),
+        (&["perf", "atomic-lat", "--size", "16"], &["8 bytes", "16"]),
+        (&["perf", "write-bw", "-n", "4"], &["--ranks", "allreduce"]),
+        (&["perf", "allreduce", "-n", "1"], &["--ranks", "2 to 64"]),
+        (
+            &["perf", "allreduce", "-n", "4", "--size", "6"],
+            &["--size", "multiple of 4", "6"],
+        ),
+        (
+            &["perf", "write-bw", "127.0.0.1", "--port", "1"],
+            &["127.0.0.1", "port 1", "--server"],
+        ),
+        (
+            &["perf", "write-bw", "no such host"],
+            &["'no such host'", "IP address"],
+        ),
+        (&["perf", "--server", "write-bw"], &["TEST", "client"]),
+        (
+            &["explain", "packet_seq_errr"],
+            &["'packet_seq_errr'", "packet_seq_err"],
+        ),
+        (&["explain"], &["WORD"]),
+        (&["completions", "tcsh"], &["'tcsh'", "bash"]),
+    ] {
+        let output = hirail(args);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert_eq!(text(&output.stdout), "", "{args:?}");
+        assert!(
+            said.starts_with("hirail: ") && said.lines().count() == 1,
+            "{args:?}: {said}"
+        );
+        for part in parts {
+            assert!(
+                said.contains(part),
+                "{args:?} should mention {part}: {said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn help_is_a_result() {
+    let help = |args: &[&str]| {
+        let output = hirail(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert_eq!(text(&output.stderr), "", "{args:?}");
+        text(&output.stdout)
+    };
+    expect_file!["data/help.txt"].assert_eq(&help(&["--help"]));
+    expect_file!["data/help-perf.txt"].assert_eq(&help(&["perf", "--help"]));
+    for command in ["devices", "stat", "decode", "explain", "completions"] {
+        assert!(
+            help(&[command, "--help"]).contains("Usage: hirail"),
+            "{command}"
+        );
+    }
+    assert_eq!(
+        help(&["--version"]),
+        concat!("hirail ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}
+
+#[test]
+fn nothing_asked_for() {
+    let output = hirail(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stdout), "");
+    assert!(text(&output.stderr).contains("Usage: hirail"));
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_error() {
+    let (reader, writer) = io::pipe().expect("a pipe");
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_hirail"))
+        .args(["explain", "--list"])
+        .stdout(writer)
+        .output()
+        .expect("hirail runs");
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn explanations() {
+    let output = hirail(&["explain", "IBV_WC_RETRY_EXC_ERR"]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stdout);
+    assert!(
+        said.starts_with("IBV_WC_RETRY_EXC_ERR (status code)\n"),
+        "{said}"
+    );
+    assert!(
+        !said.contains('\x1b'),
+        "no colour outside a terminal: {said}"
+    );
+
+    let output = hirail(&["--json", "explain", "status", "12"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["word"], "IBV_WC_RETRY_EXC_ERR");
+    assert_eq!(json["facts"]["number"], "12");
+}
+
+/// Every word of the output of `hirail perf` that is not everyday language is explained.
+#[test]
+fn words_of_perf_are_explained() {
+    for word in [
+        "RC",
+        "UC",
+        "UD",
+        "WRITE",
+        "READ",
+        "SEND",
+        "fetch-and-add",
+        "QP",
+        "half round trip",
+        "round trip",
+        "algbw",
+        "busbw",
+        "MTU",
+        "depth",
+    ] {
+        let output = hirail(&["explain", word]);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{word}: {}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn completions_are_scripts() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = hirail(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0), "{shell}");
+        assert!(text(&output.stdout).contains("no-baselines"), "{shell}");
+    }
+}

@@ -1,0 +1,352 @@
+//! `hirail perf` run for real, with counts so small that only the shape of the results and their
+//! sanity can be judged, never their size.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn hirail() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hirail"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs it and returns its JSON.
+fn perf(args: &[&str]) -> Value {
+    let output = hirail()
+        .arg("perf")
+        .args(args)
+        .arg("--json")
+        .output()
+        .expect("hirail runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{args:?}: {error}"))
+}
+
+/// The figures of one transport in a row.
+fn of<'a>(row: &'a Value, transport: &str) -> &'a Value {
+    let transports = row["transports"].as_array().expect("an array");
+    let found = transports
+        .iter()
+        .find(|figures| figures["transport"] == transport);
+    found.unwrap_or_else(|| panic!("{transport} is missing: {row}"))
+}
+
+fn positive(value: &Value) -> bool {
+    value
+        .as_f64()
+        .is_some_and(|value| value > 0.0 && value.is_finite())
+}
+
+#[test]
+fn every_test_has_baselines() {
+    for (test, unit) in [
+        ("write-bw", "Gb/s"),
+        ("write-lat", "us"),
+        ("send-bw", "Gb/s"),
+        ("send-lat", "us"),
+        ("read-bw", "Gb/s"),
+        ("read-lat", "us"),
+        ("atomic-lat", "us"),
+    ] {
+        let json = perf(&[test, "--count", "40"]);
+        let [row] = &json.as_array().expect("an array")[..] else {
+            panic!("{test}: {json}")
+        };
+        assert_eq!(
+            (&row["test"], &row["unit"]),
+            (&test.into(), &unit.into()),
+            "{test}"
+        );
+        assert_eq!(row["qp_type"], "rc", "{test}");
+        assert!(row["bytes"].is_u64(), "{test}");
+        for key in ["value", "vs_tcp", "vs_udp"] {
+            let value = row
+                .get(key)
+                .unwrap_or_else(|| panic!("{test} has no {key}"));
+            assert!(value.is_null() || positive(value), "{test} {key}: {value}");
+        }
+        for transport in ["tcp", "udp"] {
+            let figures = of(row, transport);
+            assert!(positive(&figures["value"]), "{test} {transport}: {figures}");
+            let latency = &figures["latency_us"];
+            if unit == "us" {
+                let at = |percentile: &str| latency[percentile].as_f64().expect("a number");
+                assert!(
+                    0.0 < at("min") && at("min") <= at("p50"),
+                    "{test}: {latency}"
+                );
+                assert!(
+                    at("p50") <= at("p99") && at("p99") <= at("max"),
+                    "{test}: {latency}"
+                );
+                assert_eq!(figures["value"], latency["p50"], "{test}");
+            } else {
+                assert!(latency.is_null(), "{test}");
+                assert!(positive(&figures["mmsg_per_second"]), "{test} {transport}");
+                assert!(
+                    figures["client_cpu_seconds_per_gb"].is_f64(),
+                    "{test} {transport}"
+                );
+                assert!(
+                    figures["server_cpu_seconds_per_gb"].is_f64(),
+                    "{test} {transport}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn several_queue_pairs_both_ways() {
+    for test in ["write-bw", "read-bw"] {
+        let json = perf(&[
+            test,
+            "--qps",
+            "3",
+            "--bidirectional",
+            "--count",
+            "30",
+            "--size",
+            "5000",
+        ]);
+        let row = &json[0];
+        assert_eq!(
+            (&row["qps"], &row["bidirectional"]),
+            (&3.into(), &true.into())
+        );
+        for transport in ["tcp", "udp"] {
+            assert!(positive(&of(row, transport)["value"]), "{test} {transport}");
+        }
+    }
+}
+
+/// Sizes around the edges of segments, sends and buffers.
+#[test]
+fn odd_sizes() {
+    for size in ["1", "7", "4095", "4097", "61441", "1048577", "3000000"] {
+        let json = perf(&["write-bw", "--size", size, "--count", "7"]);
+        for transport in ["tcp", "udp"] {
+            assert!(
+                positive(&of(&json[0], transport)["value"]),
+                "{size} {transport}"
+            );
+        }
+    }
+    for size in ["1", "4097", "60000"] {
+        let json = perf(&["send-lat", "--size", size, "--count", "7"]);
+        for transport in ["tcp", "udp"] {
+            assert!(
+                positive(&of(&json[0], transport)["value"]),
+                "{size} {transport}"
+            );
+        }
+    }
+}
+
+#[test]
+fn all_sizes() {
+    let json = perf(&["write-bw", "--all", "--count", "3"]);
+    let sizes: Vec<u64> = json
+        .as_array()
+        .expect("an array")
+        .iter()
+        .filter_map(|row| row["bytes"].as_u64())
+        .collect();
+    assert_eq!(
+        sizes,
+        (1..=23).map(|power| 1 << power).collect::<Vec<u64>>()
+    );
+}
+
+#[test]
+fn tables_say_what_they_show() {
+    let output = hirail()
+        .args(["perf", "send-lat", "--count", "10"])
+        .output()
+        .expect("hirail runs");
+    assert_eq!(output.status.code(), Some(0));
+    let said = String::from_utf8(output.stdout).expect("UTF-8");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(
+        lines[0].contains("p50") && lines[0].contains("RDMA is"),
+        "{said}"
+    );
+    assert!(lines.iter().any(|line| line.contains(" TCP ")), "{said}");
+    assert!(
+        lines.last().is_some_and(|line| line.ends_with('.')),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_important_figures() {
+    let json = perf(&["--duration", "0.05"]);
+    let rows = json.as_array().expect("an array");
+    let tests: Vec<_> = rows.iter().filter_map(|row| row["test"].as_str()).collect();
+    assert_eq!(
+        tests,
+        [
+            "write-bw",
+            "write-bw",
+            "read-bw",
+            "write-bw",
+            "send-lat",
+            "write-lat",
+            "atomic-lat"
+        ]
+    );
+    for row in rows {
+        assert!(
+            positive(&of(row, "tcp")["value"]) && positive(&of(row, "udp")["value"]),
+            "{row}"
+        );
+    }
+}
+
+#[test]
+fn all_reduce_is_correct() {
+    // Parts of unequal length, and vectors larger than what is in flight.
+    for (ranks, size) in [("2", "8"), ("3", "1204"), ("4", "4M"), ("5", "100004")] {
+        let json = perf(&[
+            "allreduce",
+            "-n",
+            ranks,
+            "--size",
+            size,
+            "--duration",
+            "0.05",
+        ]);
+        for row in json.as_array().expect("an array") {
+            assert_eq!(row["correct"], true, "{row}");
+            assert!(positive(&row["algbw"]) && positive(&row["busbw"]), "{row}");
+            let n: f64 = ranks.parse().expect("a number");
+            let ratio = row["busbw"].as_f64().unwrap_or(0.0) / row["algbw"].as_f64().unwrap_or(1.0);
+            assert!((ratio - 2.0 * (n - 1.0) / n).abs() < 1e-9, "{row}");
+        }
+    }
+}
+
+/// A server process that is ended with the test.
+struct Server(Child, String);
+
+impl Server {
+    fn start() -> Self {
+        let mut child = hirail()
+            .args(["perf", "--server", "--port", "0"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("hirail runs");
+        let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("the server says its port");
+        let port = line
+            .split("TCP port ")
+            .nth(1)
+            .and_then(|rest| rest.split(';').next());
+        let port = port.unwrap_or_else(|| panic!("{line}")).to_owned();
+        // Keeps reading, so that the server never waits for a reader.
+        thread::spawn(move || said.lines().map_while(Result::ok).for_each(drop));
+        Self(child, port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn client_and_server() {
+    let server = Server::start();
+    for address in ["127.0.0.1", "localhost"] {
+        for test in ["write-bw", "read-lat"] {
+            let json = perf(&[test, address, "--port", &server.1, "--count", "20"]);
+            assert!(positive(&of(&json[0], "tcp")["value"]), "{address}: {json}");
+            assert!(positive(&of(&json[0], "udp")["value"]), "{address}: {json}");
+        }
+    }
+}
+
+/// What a stranger sends to the server harms nobody who comes after.
+#[test]
+fn a_server_survives_strangers() {
+    use std::io::{Read, Write};
+    let server = Server::start();
+    let port: u16 = server.1.parse().expect("a port");
+    for sent in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"{}\n",
+        b"\xff\xfe\n",
+        b"{\"Run\":{\"end\":7,\"messages\":1}}\n",
+        b"{\"Connect\":{\"end\":0,\"address\":null}}\n",
+        b"\"Load\"\n{\"Reduce\":{\"times\":1}}\n{\"Check\":{\"times\":1}}\n",
+        b"{\"OpenRank\":{\"transport\":\"tcp\",\"rank\":9,\"ranks\":2,\"elements\":8}}\n",
+    ] {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+        stream.write_all(sent).expect("it reads");
+        stream.shutdown(std::net::Shutdown::Write).expect("open");
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        assert!(answer.is_empty() || answer.contains("Failed"), "{answer}");
+    }
+    let json = perf(&["write-bw", "127.0.0.1", "--port", &server.1, "--count", "5"]);
+    assert!(positive(&of(&json[0], "tcp")["value"]));
+}
+
+/// Killed in the middle of a run, it leaves no second process behind.
+#[test]
+fn the_second_process_dies_with_the_first() {
+    let mut first = hirail()
+        .args(["perf", "write-bw", "--duration", "60"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("hirail runs");
+    let children = format!("/proc/{0}/task/{0}/children", first.id());
+    let second = wait_for(|| {
+        let pid = fs::read_to_string(&children)
+            .ok()?
+            .split_whitespace()
+            .next()?
+            .to_owned();
+        // Its own code runs once it has our name: before, it is still being started.
+        let cmdline = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+        cmdline.contains("--second-process").then_some(pid)
+    });
+    let second = second.expect("there is a second process");
+    thread::sleep(Duration::from_millis(200));
+    first.kill().expect("it runs");
+    first.wait().expect("it ran");
+    let gone = wait_for(
+        || match fs::read_to_string(format!("/proc/{second}/stat")) {
+            Err(_) => Some(()),
+            // Whoever inherited it may take its time to collect it.
+            Ok(stat) => stat
+                .rsplit(')')
+                .next()?
+                .trim_start()
+                .starts_with('Z')
+                .then_some(()),
+        },
+    );
+    assert!(gone.is_some(), "process {second} is still there");
+}
+
+fn wait_for<T>(condition: impl Fn() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < deadline {
+        if let Some(value) = condition() {
+            return Some(value);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    None
+}

@@ -1,9 +1,10 @@
 //! The fuzz targets' checks on seeded input: vectors with a few bytes changed, cut, lengthened and
 //! spliced, and plain noise. The same input every time, in a second or two.
 
-use serde_json::Value;
+use frames::frames;
 
 mod checks;
+mod frames;
 
 /// xorshift64*: enough to wander through bytes.
 struct Random(u64);
@@ -74,24 +75,6 @@ impl Random {
         }
         bytes
     }
-}
-
-fn frames() -> Vec<Vec<u8>> {
-    let files = [
-        include_str!("data/vectors/icrc.json"),
-        include_str!("data/vectors/cm.json"),
-        include_str!("data/vectors/dcb.json"),
-    ];
-    let mut frames = Vec::new();
-    for file in files {
-        let file: Value = serde_json::from_str(file).unwrap();
-        for vector in file["vectors"].as_array().unwrap() {
-            let hex = vector["frame"].as_str().unwrap();
-            let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-            frames.push((0..hex.len()).step_by(2).map(byte).collect());
-        }
-    }
-    frames
 }
 
 /// Bytes from BTH to pad of the frames that have them.

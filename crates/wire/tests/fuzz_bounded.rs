@@ -1,5 +1,5 @@
-//! The fuzz targets' checks on seeded input: vectors with a few bytes changed, cut, lengthened and
-//! spliced, and plain noise. The same input every time, in a second or two.
+//! The fuzz targets' checks on seeded input: vectors with a few bytes changed, cut or lengthened,
+//! and plain noise. The same input every time, in a second or two.
 
 use frames::frames;
 

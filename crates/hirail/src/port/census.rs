@@ -14,7 +14,7 @@ pub(super) struct Listed {
     pub(super) uid: u32,
 }
 
-/// The sockets bound to the port, the youngest first. Empty where `/proc` does not tell.
+/// The sockets bound to the port, in no particular order. Empty where `/proc` does not tell.
 pub(super) fn sockets(family: Family, port: u16) -> Vec<Listed> {
     // The thread's own network namespace, which need not be that of the process.
     let file = match family {

@@ -56,7 +56,7 @@ const JOIN_PATIENCE: Duration = Duration::from_millis(300);
 /// How long a newcomer waits for the first member's answer before it asks the others as well.
 const FIRST_PATIENCE: Duration = Duration::from_millis(20);
 /// How long it waits in all before it takes everybody for stopped.
-const ANSWER_PATIENCE: Duration = Duration::from_millis(250);
+const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a probe may take over the loopback interface.
 const PROBE_PATIENCE: Duration = Duration::from_millis(30);
 /// How often the kernel's list is looked at while it has sockets that we do not hold, and how often
@@ -382,17 +382,14 @@ impl Membership {
                 _ => PortError::Socket(error),
             })?;
         let inode = socket.inode();
-        // The kernel appends to its list; younger sockets come first in ours.
-        let listed = census::sockets(family, port);
-        let older = match listed.iter().position(|listed| listed.inode == inode) {
-            Some(index) => listed.len() - 1 - index,
-            None => self
-                .seats
-                .iter()
-                .filter(|seat| seat.entry.family == family)
-                .count(),
-        };
-        let position = u16::try_from(older).unwrap_or(u16::MAX);
+        // The kernel appends to its list, and nobody else does meanwhile. A probe will show it.
+        let listed = census::sockets(family, port).len();
+        let held = self
+            .seats
+            .iter()
+            .filter(|seat| seat.entry.family == family)
+            .count();
+        let position = u16::try_from(listed.saturating_sub(1).max(held)).unwrap_or(u16::MAX);
         let entry = Entry {
             family,
             block,
@@ -466,33 +463,43 @@ impl Membership {
         else {
             return Ok(true);
         };
+        if self.is_founder {
+            self.attach(family)?;
+        }
+        let assumed = steering::position_probe(self.seats[index].entry.position);
+        if self.first_to_arrive(index, &[assumed]).is_none() {
+            let count = census::sockets(family, self.options.udp_port).len();
+            let count = u16::try_from(count).unwrap_or(u16::MAX);
+            let all: Vec<Qpn> = (0..count).map(steering::position_probe).collect();
+            let found = match self.first_to_arrive(index, &all) {
+                Some(found) => Some(found),
+                None => {
+                    // Perhaps the group has no program, or not ours.
+                    self.attach(family)?;
+                    self.first_to_arrive(index, &all)
+                }
+            };
+            let Some(position) = found.and_then(steering::probed_position) else {
+                return Ok(false);
+            };
+            let entry = &mut self.seats[index].entry;
+            (entry.position, entry.stamp) = (position, sys::now_ns());
+        }
         // Usually the program is there already.
-        if !self.is_founder && self.arrives(index, block.probe()) {
+        if self.first_to_arrive(index, &[block.probe()]).is_some() {
             self.attached[family.index()] = Some(self.map(family));
             return Ok(true);
         }
         self.attach(family)?;
-        if self.arrives(index, block.probe()) {
-            return Ok(true);
-        }
-        let count = census::sockets(family, self.options.udp_port).len();
-        for position in 0..u16::try_from(count).unwrap_or(0) {
-            if self.arrives(index, steering::position_probe(position)) {
-                self.seats[index].entry.position = position;
-                self.seats[index].entry.stamp = sys::now_ns();
-                self.attach(family)?;
-                return Ok(self.arrives(index, block.probe()));
-            }
-        }
-        Ok(false)
+        Ok(self.first_to_arrive(index, &[block.probe()]).is_some())
     }
 
-    /// Whether a probe to `dest` arrives at a seat of ours. What else waits there is discarded: it is
-    /// for the process that left the seat.
-    fn arrives(&self, seat: usize, dest: Qpn) -> bool {
+    /// Sends probes to `dests` and returns the first that arrives at a seat of ours. What else waits
+    /// there is discarded: it is for the process that left the seat.
+    fn first_to_arrive(&self, seat: usize, dests: &[Qpn]) -> Option<Qpn> {
         let Seat { entry, socket } = &self.seats[seat];
-        if self.send_probe(entry.family, dest).is_err() {
-            return false;
+        for dest in dests {
+            self.send_probe(entry.family, *dest).ok()?;
         }
         let deadline = Instant::now() + PROBE_PATIENCE;
         let mut buffer = [0; 256];
@@ -500,13 +507,14 @@ impl Membership {
             while let Ok(received) = sys::receive_with(socket.as_fd(), &mut buffer) {
                 let bytes = &buffer[..received.len];
                 let is_ours = Probe::parse(bytes).is_some_and(|probe| probe.nonce == self.nonce);
-                if is_ours && steering::dest_qp(bytes) == Some(dest) {
-                    return true;
+                let dest = steering::dest_qp(bytes).filter(|dest| is_ours && dests.contains(dest));
+                if dest.is_some() {
+                    return dest;
                 }
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || !sys::wait_readable(&[socket.as_fd()], left) {
-                return false;
+                return None;
             }
         }
     }

@@ -219,6 +219,11 @@ impl Transmitter {
         Ok(())
     }
 
+    /// The UDP source port that packets on `path` leave with.
+    pub fn source_port(&self, path: &Path) -> io::Result<u16> {
+        self.pool.source_port(Family::of(path.destination), path.entropy)
+    }
+
     /// Whether nothing waits for a flush.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()

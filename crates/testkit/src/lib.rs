@@ -1,1 +1,17 @@
-//! Under construction.
+//! What the tests of hirail share: devices on an in-memory network in virtual time, a scripted peer
+//! for traces of one device, models and checkers that stand outside the engine.
+//!
+//! Everything here is deterministic: time is virtual, randomness comes from seeds, equal times are
+//! ordered by a running number.
+
+#![forbid(unsafe_code)]
+
+pub mod endpoint;
+pub mod host;
+pub mod memory;
+pub mod net;
+
+pub use endpoint::{BASE, Endpoint, Pair, Setup, wr};
+pub use host::SingleHost;
+pub use memory::Memory;
+pub use net::{Faults, Link, Net, NodeId};

@@ -88,7 +88,7 @@ pub struct Req<'a> {
     pub transport: Transport,
     /// Whether it wants end-to-end credits.
     pub flow_control: bool,
-    /// PSN of its first request.
+    /// PSN that it expects first, that is, of the other side's first request.
     pub starting_psn: Psn,
     /// Retries after a lost acknowledgement.
     pub retry_count: u8,
@@ -129,7 +129,7 @@ pub struct Rep<'a> {
     pub ids: Ids,
     /// The accepting QP.
     pub qpn: Qpn,
-    /// PSN of its first request.
+    /// PSN that it expects first, that is, of the other side's first request.
     pub starting_psn: Psn,
     /// Reads and atomics that it can serve at once.
     pub responder_resources: u8,

@@ -17,7 +17,7 @@ fn read(file: &[u8]) -> (Vec<Owned>, Vec<Interface>, Option<Error>) {
     let error = loop {
         match reader.next_packet() {
             Ok(Some(packet)) => packets.push((
-                packet.interface,
+                packet.interface_index,
                 packet.time_ns,
                 packet.data.to_vec(),
                 packet.original_len,

@@ -65,8 +65,10 @@ pub struct Interface {
 /// One captured packet, borrowed from the reader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
-    /// Index into [`Reader::interfaces`].
-    pub interface: usize,
+    /// Where it was captured.
+    pub interface: &'a Interface,
+    /// The place of this interface in [`Reader::interfaces`].
+    pub interface_index: usize,
     /// When it was captured, in nanoseconds since the Unix epoch. A pcapng "simple packet" has no
     /// time.
     pub time_ns: Option<u64>,

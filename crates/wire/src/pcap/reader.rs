@@ -101,7 +101,8 @@ impl<R: Read> Reader<R> {
         let Some(found) = found else { return Ok(None) };
         self.done = false;
         Ok(Some(Packet {
-            interface: found.interface,
+            interface: &self.interfaces[found.interface],
+            interface_index: found.interface,
             time_ns: found.time_ns,
             data: &self.buffer[found.data],
             original_len: found.original_len,

@@ -274,6 +274,7 @@ impl ReactionPoint {
         let end = count.saturating_add(events);
         while count < end {
             let stage = self.stage(count, other.into());
+            debug_assert!(stage.until > count, "every stage has an event");
             let alike = stage.until.min(end) - count;
             self.climb(alike, &stage);
             count += alike;

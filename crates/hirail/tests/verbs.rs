@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use hirail::{
-    Access, ConnectOptions, Context, Cq, Faults, MemoryNetwork, Mr, Qp, QpState, Send, SendOp,
-    WcOpcode, WcStatus,
+    Access, ConnectOptions, Context, Cq, Faults, MemoryNetwork, Mr, Qp, QpState, RecoveryKind, Send,
+    SendOp, WcOpcode, WcStatus,
 };
+use hirail_vocab::Counter;
 
 const ALL: Access = Access::all().difference(Access::ZERO_BASED);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -119,9 +120,9 @@ fn send_and_atomics() {
     assert_eq!((a.mr.load_u64(16), b.mr.load_u64(8)), (41, 42));
 }
 
-#[test]
-fn a_lossy_network_changes_nothing_but_time() {
+fn lossy(recovery: RecoveryKind, len: usize) -> hirail_vocab::CounterSnapshot {
     let faults = Faults {
+        recovery,
         seed: 3,
         loss: 0.02,
         duplication: 0.02,
@@ -129,9 +130,8 @@ fn a_lossy_network_changes_nothing_but_time() {
         corruption: 0.01,
         ..Faults::default()
     };
-    const LEN: usize = 200_000;
-    let (a, b) = pair(faults, LEN);
-    a.mr.write(0, &pattern(LEN));
+    let (a, b) = pair(faults, len);
+    a.mr.write(0, &pattern(len));
     let remote = b.mr.remote();
     for round in 0..5 {
         let op = SendOp::Write {
@@ -144,7 +144,23 @@ fn a_lossy_network_changes_nothing_but_time() {
         let wc = a.cq.wait_polling(PATIENCE).unwrap();
         assert_eq!((wc.status, wc.wr_id), (WcStatus::Success, round));
     }
-    assert_eq!(b.mr.to_vec(0, LEN), pattern(LEN));
+    assert_eq!(b.mr.to_vec(0, len), pattern(len));
+    a.context.counters()
+}
+
+#[test]
+fn a_lossy_network_changes_nothing_but_time() {
+    let counters = lossy(RecoveryKind::GoBackN, 200_000);
+    assert!(counters.get(Counter::PacketSeqErr) > 0);
+    // A message that starts over with each loss must be short to get through at all.
+    let counters = lossy(RecoveryKind::GoBackZero, 20_000);
+    assert!(counters.get(Counter::RetransmittedPackets) > 0);
+}
+
+#[test]
+fn selective_repeat_resends_what_was_lost() {
+    let counters = lossy(RecoveryKind::SelectiveRepeat, 200_000);
+    assert!(counters.get(Counter::SrRetransmittedPackets) > 0, "{counters:?}");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn note_credits<H: Host>(q: &mut Inner<H>, aeth: &Aeth) {
 
 /// Moves `una` up to `to` as far as SENDs and WRITEs go. Returns the PSN of the first missing
 /// response when an unanswered READ or atomic is in the way.
-fn advance_to<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, to: Psn) -> Option<Psn> {
+pub(crate) fn advance_to<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, to: Psn) -> Option<Psn> {
     let before = q.requester.una;
     let mut una = before;
     let mut bytes = 0;
@@ -160,7 +160,10 @@ fn settle<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, una: Psn, bytes: u64) {
             cx.device.wake_waiting(&window);
         }
     }
-    q.recovery.on_acknowledged(una);
+    let sent_end = q.requester.sent_end;
+    if let Some(selective) = &mut q.recovery.selective {
+        selective.on_acknowledged(cx.now, una, sent_end);
+    }
     // Any progress reloads both retry counters and the timer (`transport.md` 3.6, 3.9).
     q.requester.retries_left = q.attr.retry_cnt;
     q.requester.rnr_retries_left = q.attr.rnr_retry;

@@ -43,6 +43,15 @@ pub trait Region: 'static {
     /// What packets bring.
     type Payload<'a>: Payload;
 
+    /// A payload kept beyond the packet that brought it, reusable for the next one.
+    type Held: Default + 'static;
+
+    /// Keeps a copy of `payload` in `held`, in place of what that held before.
+    fn hold(payload: Self::Payload<'_>, held: &mut Self::Held);
+
+    /// The payload that `held` keeps.
+    fn held(held: &Self::Held) -> Self::Payload<'_>;
+
     /// Stores `payload` at `offset`, its last byte visible last. Everything stored before becomes
     /// visible no later than that byte.
     fn write(&self, offset: u64, payload: Self::Payload<'_>) -> Result<(), Fault>;

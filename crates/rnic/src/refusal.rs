@@ -3,27 +3,27 @@
 use hirail_vocab::DropReason;
 use hirail_wire::ParseError;
 
-/// The reason under which a packet that could not be parsed is counted.
+/// The reason under which a packet that could not be parsed is counted; it has the error's name.
 pub const fn drop_reason(error: ParseError) -> DropReason {
     match error {
         ParseError::Truncated { .. } => DropReason::Truncated,
-        ParseError::UnknownOpcode(opcode) if opcode >= 0xc0 => DropReason::ManufacturerOpcode,
+        ParseError::UnknownOpcode(0xc0..) => DropReason::ManufacturerOpcode,
         ParseError::UnknownOpcode(_) => DropReason::UnknownOpcode,
-        ParseError::ForeignVendor => DropReason::ManufacturerOpcode,
+        ParseError::ForeignVendor => DropReason::ForeignVendor,
         ParseError::BadTver(_) => DropReason::BadTver,
         ParseError::BadPad { .. } => DropReason::BadPad,
+        ParseError::UnexpectedPayload { .. } => DropReason::UnexpectedPayload,
+        ParseError::BadFlush(_) => DropReason::BadFlush,
+        ParseError::BadIpVersion(_) => DropReason::BadIpVersion,
+        ParseError::BadIpHeaderLength(_) => DropReason::BadIpHeaderLength,
         ParseError::Fragmented => DropReason::Fragmented,
-        ParseError::UnexpectedPayload { .. }
-        | ParseError::BadFlush(_)
-        | ParseError::BadIpVersion(_)
-        | ParseError::BadIpHeaderLength(_)
-        | ParseError::BadIpChecksum
-        | ParseError::BadLength { .. }
-        | ParseError::BadUdpChecksum
-        | ParseError::BadGrhNextHeader(_)
-        | ParseError::BadMadVersion(_)
-        | ParseError::UnknownMacControl(_)
-        | ParseError::BadLldpOrder
-        | ParseError::BadTlv { .. } => DropReason::BadHeader,
+        ParseError::BadIpChecksum => DropReason::BadIpChecksum,
+        ParseError::BadLength { .. } => DropReason::BadLength,
+        ParseError::BadUdpChecksum => DropReason::BadUdpChecksum,
+        ParseError::BadGrhNextHeader(_) => DropReason::BadGrhNextHeader,
+        ParseError::BadMadVersion(_) => DropReason::BadMadVersion,
+        ParseError::UnknownMacControl(_) => DropReason::UnknownMacControl,
+        // Neither is looked at for a packet of the transport.
+        ParseError::BadLldpOrder | ParseError::BadTlv { .. } => DropReason::BadHeader,
     }
 }

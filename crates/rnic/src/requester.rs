@@ -12,7 +12,7 @@ use hirail_wire::{
 use crate::host::{Host, Lock, ReadMostly};
 use crate::mr::{Access, Slice};
 use crate::qp::{Cx, Inner};
-use crate::recovery::Recovery;
+use crate::recovery::{Recovery, selective};
 use crate::send_queue::{Cursor, SendOp, UdDestination, Wqe};
 use crate::sgl;
 use crate::time::{Instant, Span};
@@ -85,7 +85,7 @@ impl Requester {
     }
 
     /// When the QP needs to be called.
-    pub(crate) fn deadline(&self, recovery: &Recovery) -> Option<Instant> {
+    pub(crate) fn deadline<H: Host>(&self, recovery: &Recovery<H>) -> Option<Instant> {
         [self.timeout_at, self.rnr_until, recovery.deadline()]
             .into_iter()
             .flatten()
@@ -124,12 +124,13 @@ pub(crate) fn offer<H: Host>(
     if q.requester.rnr_until.is_some_and(|until| cx.now < until) {
         return Offer::Nothing;
     }
-    if q.requester.cursor.wqe == q.sq.tail() {
-        return Offer::Nothing;
-    }
     let not_before = q.pacing.next_send_at();
     if not_before > cx.now {
         return Offer::Paced(not_before);
+    }
+    offer_lost(cx, q, budget, run);
+    if !run.is_empty() {
+        return Offer::Filled;
     }
     let mut builder = Builder::new(q);
     loop {
@@ -183,6 +184,38 @@ pub(crate) fn offer<H: Host>(
     } else {
         Offer::Filled
     }
+}
+
+/// Selective repeat: fills `run` with packets that count as lost, which leaves the send position
+/// alone and the window as it is: they are in flight already.
+fn offer_lost<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, budget: Budget, run: &mut Run<H>) {
+    while let Some(psn) = selective::next_lost(q) {
+        let cursor = position(q, psn);
+        let wqe = *q.sq.get(cursor.wqe);
+        // One packet asks for several responses: the request is at the first PSN that is missing.
+        let is_packet = !wqe.op.is_read_or_atomic()
+            || cursor.packet == wqe.received
+            || cursor.packet % read_piece(cx, q) == 0;
+        let added = is_packet && wqe.failed.is_none() && {
+            let mut builder = Builder::resending(q, cursor);
+            let added = builder.add(cx, q, &wqe, budget, run).is_ok();
+            if !added && !run.is_empty() {
+                // No room: the rest waits for the next run.
+                return;
+            }
+            added
+        };
+        if let Some(selective) = &mut q.recovery.selective {
+            // Whatever cannot be built is found again, and reported, by the standard's timer.
+            selective.skip(psn);
+        }
+        run.is_resend |= added;
+    }
+}
+
+/// Responses that one READ request asks for at most.
+fn read_piece<H: Host>(cx: Cx<'_, H>, q: &Inner<H>) -> u32 {
+    (cx.device.config().read_request_bytes / q.mtu.bytes()).max(1)
 }
 
 /// Whether the first packet of a WQE may be made now.
@@ -291,6 +324,11 @@ impl Builder {
         }
     }
 
+    /// For packets that are in flight already: nothing limits them.
+    fn resending<H: Host>(q: &Inner<H>, cursor: Cursor) -> Self {
+        Self { cursor, slots_used: 0, room: u64::MAX, ..Self::new(q) }
+    }
+
     /// Adds the packet at the cursor.
     fn add<H: Host>(
         &mut self,
@@ -307,6 +345,18 @@ impl Builder {
         } else {
             self.add_payload(cx, q, wqe, budget, run)
         }
+    }
+
+    /// Whether `count` PSNs from `psn` on may be in flight: the PSN circle is finite, and a peer that
+    /// keeps packets out of order keeps so many.
+    fn is_within_reach<H: Host>(&self, q: &Inner<H>, psn: Psn, count: u32) -> bool {
+        let end = psn.add(count).distance_from(q.requester.una);
+        let reach = match &q.recovery.selective {
+            Some(selective) => selective.window().cast_signed(),
+            None => MAX_PSN_DISTANCE,
+        };
+        // One request may always go when nothing is in flight, however many PSNs it takes.
+        end <= reach || psn == q.requester.una
     }
 
     /// A packet of a SEND or WRITE on a connected QP.
@@ -330,7 +380,7 @@ impl Builder {
             if cost > self.room {
                 return Err(Stop::WindowFull);
             }
-            if psn.distance_from(q.requester.una) >= MAX_PSN_DISTANCE {
+            if !self.is_within_reach(q, psn, 1) {
                 return Err(Stop::NoRoom);
             }
         }
@@ -388,14 +438,14 @@ impl Builder {
         // A long READ is asked for in pieces, each a READ request of its own on the wire, so that
         // the responses in flight stay within the window: the responder has none. The pieces lie
         // on a fixed grid, since a repeated request must stay within one that the responder knows.
-        let piece = (cx.device.config().read_request_bytes / q.mtu.bytes()).max(1);
+        let piece = read_piece(cx, q);
         let responses = (piece - start.packet % piece).min(wqe.packets - start.packet);
         let bytes = wqe.payload_bytes(start.packet, start.packet + responses, q.mtu);
         let cost = bytes + u64::from(responses) * PACKET_OVERHEAD;
         if cost > self.room {
             return Err(Stop::WindowFull);
         }
-        if psn.add(responses).distance_from(q.requester.una) >= MAX_PSN_DISTANCE {
+        if !self.is_within_reach(q, psn, responses) {
             return Err(Stop::NoRoom);
         }
         let offset = u64::from(start.packet) * u64::from(q.mtu.bytes());
@@ -704,6 +754,10 @@ fn gather<H: Host>(
 
 /// The link took the first `taken` packets of `run`.
 pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, taken: usize) {
+    if run.is_resend {
+        commit_lost(cx, q, run, taken);
+        return;
+    }
     let is_reliable = cx.qp.qp_type.is_reliable();
     let mut bytes = 0;
     let mut wire_bytes = 0;
@@ -732,12 +786,19 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
             }
         }
         if end.is_after(q.requester.sent_end) {
+            if let Some(selective) = &mut q.recovery.selective {
+                selective.on_sent(cx.now, q.requester.sent_end, end);
+            }
             q.requester.sent_end = end;
             if from.packet == 0 && wqe.op.consumes_receive() {
                 cx.count(Counter::RdmaSends);
             }
         } else {
             cx.count(Counter::RetransmittedPackets);
+            let sent_end = q.requester.sent_end;
+            if let Some(selective) = &mut q.recovery.selective {
+                selective.on_resent(cx.now, packet.headers.bth().psn, sent_end);
+            }
         }
         q.requester.cursor = after;
     }
@@ -758,6 +819,24 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
     }
 }
 
+/// The link took packets that had been lost.
+fn commit_lost<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, taken: usize) {
+    let sent_end = q.requester.sent_end;
+    let mut wire_bytes = 0;
+    for (index, packet) in run.packets().iter().enumerate() {
+        let Some(selective) = &mut q.recovery.selective else { return };
+        if index < taken {
+            wire_bytes += packet.wire_len() as u64;
+            cx.count(Counter::SrRetransmittedPackets);
+            selective.on_resent(cx.now, packet.headers.bth().psn, sent_end);
+        } else {
+            selective.look_again(packet.headers.bth().psn);
+        }
+    }
+    q.pacing.on_bytes_sent(cx.now, wire_bytes);
+    q.refresh_timer(cx);
+}
+
 /// When a packet sent now counts as lost.
 pub(crate) fn ack_deadline<H: Host>(q: &Inner<H>, now: Instant) -> Option<Instant> {
     q.attr
@@ -768,7 +847,8 @@ pub(crate) fn ack_deadline<H: Host>(q: &Inner<H>, now: Instant) -> Option<Instan
 
 /// Whether the QP would have something to offer, as far as can be told without offering.
 pub(crate) fn has_work<H: Host>(q: &Inner<H>) -> bool {
-    matches!(q.state, QpState::Rts | QpState::Sqd) && q.requester.cursor.wqe != q.sq.tail()
+    matches!(q.state, QpState::Rts | QpState::Sqd)
+        && (q.requester.cursor.wqe != q.sq.tail() || q.recovery.has_lost())
 }
 
 /// Puts the send position back to `psn`: everything from there on is sent again.
@@ -780,6 +860,9 @@ pub(crate) fn go_back<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn) {
     q.requester.forget_unasked();
     q.requester.cursor = position(q, psn);
     q.requester.timeout_at = None;
+    if let Some(selective) = &mut q.recovery.selective {
+        selective.on_go_back();
+    }
     q.schedule(cx, Work::Requests);
 }
 

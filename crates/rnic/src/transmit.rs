@@ -136,6 +136,8 @@ pub(crate) enum Work {
     Acknowledgement = 4,
     /// One congestion notification packet.
     Cnp = 8,
+    /// A hello or a selective acknowledgement.
+    Recovery = 16,
 }
 
 impl Work {
@@ -151,6 +153,8 @@ pub struct Run<H: Host> {
     pub(crate) epoch: u32,
     pub(crate) generation: u32,
     pub(crate) work: Work,
+    /// The packets repeat earlier ones; the send position is elsewhere and stays there.
+    pub(crate) is_resend: bool,
     pub(crate) class: Class,
     flow: Option<Flow>,
     packets: Vec<TxPacket>,
@@ -173,6 +177,7 @@ impl<H: Host> Run<H> {
             epoch: 0,
             generation: 0,
             work: Work::Requests,
+            is_resend: false,
             class: Class::ACK,
             flow: None,
             packets: Vec::with_capacity(64),
@@ -215,6 +220,7 @@ impl<H: Host> Run<H> {
     /// Forgets packets and references to memory, keeps the buffers.
     pub fn clear(&mut self) {
         self.qp = None;
+        self.is_resend = false;
         self.flow = None;
         self.packets.clear();
         self.segments.clear();

@@ -20,6 +20,16 @@ struct Sink;
 
 impl Region for Sink {
     type Payload<'a> = &'a [u8];
+    type Held = Vec<u8>;
+
+    fn hold(payload: &[u8], held: &mut Vec<u8>) {
+        held.clear();
+        held.extend_from_slice(payload);
+    }
+
+    fn held(held: &Vec<u8>) -> &[u8] {
+        held
+    }
 
     fn write(&self, _: u64, _: &[u8]) -> Result<(), Fault> {
         Ok(())

@@ -118,6 +118,16 @@ impl From<Vec<u8>> for Memory {
 
 impl Region for Memory {
     type Payload<'a> = &'a [u8];
+    type Held = Vec<u8>;
+
+    fn hold(payload: &[u8], held: &mut Vec<u8>) {
+        held.clear();
+        held.extend_from_slice(payload);
+    }
+
+    fn held(held: &Vec<u8>) -> &[u8] {
+        held
+    }
 
     fn write(&self, offset: u64, payload: &[u8]) -> Result<(), Fault> {
         self.store(offset, payload)

@@ -128,6 +128,16 @@ impl UserRegion {
 
 impl Region for UserRegion {
     type Payload<'a> = &'a [u8];
+    type Held = Vec<u8>;
+
+    fn hold(payload: &[u8], held: &mut Vec<u8>) {
+        held.clear();
+        held.extend_from_slice(payload);
+    }
+
+    fn held(held: &Vec<u8>) -> &[u8] {
+        held
+    }
 
     #[inline]
     fn write(&self, offset: u64, payload: &[u8]) -> Result<(), Fault> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hirail_rnic::host::Fault;
 use hirail_rnic::transmit::{Budget, Flow, Run, Segment, TxPacket};
-use hirail_rnic::{DeviceConfig, GidEntry, PacketMeta, RoceVersion};
+use hirail_rnic::{DeviceConfig, GidEntry, PacketMeta, RecoveryKind, RoceVersion};
 use hirail_vocab::DropReason;
 use hirail_wire::{Gid, IcrcPrefix, PathMtu};
 
@@ -39,6 +39,8 @@ pub struct Faults {
     pub ce_mark: f64,
     /// Time on the way.
     pub delay: Duration,
+    /// Loss recovery of the devices on this network.
+    pub recovery: RecoveryKind,
 }
 
 impl Default for Faults {
@@ -52,6 +54,7 @@ impl Default for Faults {
             corruption: 0.0,
             ce_mark: 0.0,
             delay: Duration::ZERO,
+            recovery: RecoveryKind::GoBackN,
         }
     }
 }
@@ -139,6 +142,7 @@ impl MemoryNetwork {
             }],
             port_mtu: PathMtu::Mtu4096,
             seed: u128::from(self.shared.faults.seed) << 64 | index as u128,
+            recovery: self.shared.faults.recovery,
             ..DeviceConfig::default()
         };
         let link = MemoryLink {

@@ -11,6 +11,7 @@ use crate::completer;
 use crate::host::{Host, Lock, ReadMostly};
 use crate::pacing::Dcqcn;
 use crate::qp::{Cx, Inner, Qp};
+use crate::recovery;
 use crate::requester::{self, Offer};
 use crate::responder::reply;
 use crate::send_queue::Cursor;
@@ -77,6 +78,7 @@ impl<H: Host> Device<H> {
                         reply::offer_acknowledgement(cx, q, run);
                     }
                 }
+                Work::Recovery => offer_recovery(q, run),
                 Work::Cnp => {
                     if core::mem::take(&mut q.cnp_due) {
                         offer_cnp(q, &self.config().dcqcn, run);
@@ -125,7 +127,7 @@ impl<H: Host> Device<H> {
         match work {
             Work::Requests => requester::fail_at(cx, q, at.wqe, WcStatus::LocProtErr),
             Work::Responses => reply::refuse(cx, q),
-            Work::Acknowledgement | Work::Cnp => {}
+            Work::Acknowledgement | Work::Cnp | Work::Recovery => {}
         }
         finish(cx, q);
     }
@@ -180,6 +182,14 @@ impl<H: Host> Device<H> {
                 }
                 if reply::has_acknowledgement(q) {
                     q.schedule(cx, Work::Acknowledgement);
+                }
+            }
+            Work::Recovery => {
+                if is_valid && taken > 0 {
+                    q.recovery.sent();
+                }
+                if q.recovery.has_work() {
+                    q.schedule(cx, Work::Recovery);
                 }
             }
             Work::Cnp => {
@@ -247,6 +257,22 @@ impl<H: Host> Device<H> {
     pub fn poll_event(&self) -> Option<Event<H>> {
         self.schedule().pop_event()
     }
+}
+
+/// A hello or a selective acknowledgement to the peer.
+fn offer_recovery<H: Host>(q: &Inner<H>, run: &mut Run<H>) {
+    let (operation, ext, psn) = match q.recovery.due() {
+        (Some(hello), _) => (Operation::Hello, Ext::Hello(hello), Psn::new(0)),
+        (None, true) => {
+            (Operation::Sack, Ext::Sack(recovery::sack(q)), q.responder.epsn)
+        }
+        (None, false) => return,
+    };
+    let opcode = Opcode::new(Service::Manufacturer, operation).expect("both have opcodes");
+    let bth = Bth::new(opcode, q.attr.dest_qpn, psn);
+    let headers = Headers::new(bth, None, ext).expect("operation and extension belong together");
+    let mark = run.segment_mark();
+    run.push(headers, 0, mark, Cursor::default(), Cursor::default());
 }
 
 /// A congestion notification packet to the peer (`congestion.md` 5.2).

@@ -27,7 +27,7 @@ use crate::srq::{Srq, SrqId, XrcdId};
 use crate::transmit::{Flow, Work};
 use crate::window::Window;
 
-pub use receive::{PacketMeta, drop_reason};
+pub use receive::PacketMeta;
 pub use verbs::SrqInit;
 
 /// A completion queue as QPs and users share it.

@@ -1,7 +1,7 @@
 //! From a packet to its QP: the checks that concern no QP's state, then the role.
 
 use hirail_vocab::{Counter, DropReason, QpType};
-use hirail_wire::{Gid, Headers, Operation, PKey, ParseError, Qpn, Service};
+use hirail_wire::{Gid, Headers, PKey, Qpn, Service};
 
 use super::Device;
 use crate::event::AsyncEvent;
@@ -9,33 +9,8 @@ use crate::host::{Host, Lock, Payload, ReadMostly, Region};
 use crate::qp::{Cx, Inner, Qp};
 use crate::time::Instant;
 use crate::transmit::Work;
-use crate::{completer, responder};
+use crate::{completer, recovery, responder};
 use std::sync::Arc;
-
-/// The reason under which a packet that could not be read is counted. It has the name of the error.
-pub const fn drop_reason(error: ParseError) -> DropReason {
-    match error {
-        ParseError::Truncated { .. } => DropReason::Truncated,
-        ParseError::UnknownOpcode(0xc0..) => DropReason::ManufacturerOpcode,
-        ParseError::UnknownOpcode(_) => DropReason::UnknownOpcode,
-        ParseError::ForeignVendor => DropReason::ForeignVendor,
-        ParseError::BadTver(_) => DropReason::BadTver,
-        ParseError::BadPad { .. } => DropReason::BadPad,
-        ParseError::UnexpectedPayload { .. } => DropReason::UnexpectedPayload,
-        ParseError::BadFlush(_) => DropReason::BadFlush,
-        ParseError::BadIpVersion(_) => DropReason::BadIpVersion,
-        ParseError::BadIpHeaderLength(_) => DropReason::BadIpHeaderLength,
-        ParseError::Fragmented => DropReason::Fragmented,
-        ParseError::BadIpChecksum => DropReason::BadIpChecksum,
-        ParseError::BadLength { .. } => DropReason::BadLength,
-        ParseError::BadUdpChecksum => DropReason::BadUdpChecksum,
-        ParseError::BadGrhNextHeader(_) => DropReason::BadGrhNextHeader,
-        ParseError::BadMadVersion(_) => DropReason::BadMadVersion,
-        ParseError::UnknownMacControl(_) => DropReason::UnknownMacControl,
-        // Neither is looked at for a packet of the transport.
-        ParseError::BadLldpOrder | ParseError::BadTlv { .. } => DropReason::BadHeader,
-    }
-}
 
 /// Congestion experienced, the ECN codepoint that switches set.
 const CE: u8 = 3;
@@ -78,7 +53,7 @@ impl<H: Host> Device<H> {
         payload: PayloadOf<'_, H>,
     ) -> Result<(), DropReason> {
         self.counters.add(Counter::PortRcvPackets, 1);
-        let octets = headers.ib_len(payload.len()) as u64 + 4;
+        let octets = headers.ib_len(payload.len()) as u64;
         self.counters.add(Counter::PortRcvData, octets.div_ceil(4));
         let result = self.dispatch(now, meta, headers, payload);
         if let Err(reason) = result {
@@ -163,8 +138,9 @@ impl<H: Host> Device<H> {
             return Err(DropReason::BadPkey);
         }
         if service == Service::Cnp {
-            self.counters.add(Counter::RpCnpHandled, 1);
-            q.pacing.on_cnp(now);
+            let is_obeyed = q.pacing.on_cnp(now);
+            let counter = if is_obeyed { Counter::RpCnpHandled } else { Counter::RpCnpIgnored };
+            self.counters.add(counter, 1);
             return Ok(());
         }
         if meta.is_marked() && qp.qp_type.is_connected() {
@@ -176,10 +152,7 @@ impl<H: Host> Device<H> {
         }
         let result = match service {
             Service::Ud => responder::datagram::handle_datagram(cx, q, meta, headers, payload),
-            Service::Manufacturer => Err(match operation {
-                Operation::Hello | Operation::Sack => DropReason::ManufacturerOpcode,
-                _ => DropReason::UnknownOpcode,
-            }),
+            Service::Manufacturer => recovery::handle_packet(cx, q, headers.ext()),
             _ if operation.is_response() => completer::handle_response(cx, q, headers, payload),
             _ => responder::handle_request(cx, q, headers, payload),
         };

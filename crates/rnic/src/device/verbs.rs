@@ -580,6 +580,7 @@ impl<H: Host> Device<H> {
                 let (retry, rnr) = (q.attr.retry_cnt, q.attr.rnr_retry);
                 q.requester.start(q.attr.sq_psn, retry, rnr);
                 q.state = to;
+                crate::recovery::start(cx, q);
             }
             QpState::Rts => {
                 q.state = to;

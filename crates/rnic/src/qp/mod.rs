@@ -108,7 +108,7 @@ pub(crate) struct Inner<H: Host> {
     pub(crate) attr: Box<QpAttr>,
     pub(crate) pacing: Pacing,
     pub(crate) notification: NotificationPoint,
-    pub(crate) recovery: Recovery,
+    pub(crate) recovery: Recovery<H>,
 }
 
 /// What a role needs besides the QP's own state.
@@ -143,7 +143,7 @@ impl<H: Host> Cx<'_, H> {
 }
 
 impl<H: Host> Inner<H> {
-    pub(crate) fn new(init: &QpInit<H>, retransmission: Recovery) -> Self {
+    pub(crate) fn new(init: &QpInit<H>, retransmission: Recovery<H>) -> Self {
         Self {
             state: QpState::Reset,
             epoch: 0,
@@ -184,7 +184,7 @@ impl<H: Host> Inner<H> {
         self.queued |= work.bit();
         let class = match work {
             Work::Requests | Work::Responses => self.class,
-            Work::Acknowledgement => Class::ACK,
+            Work::Acknowledgement | Work::Recovery => Class::ACK,
             Work::Cnp => Class::CNP,
         };
         cx.device.schedule().push(class, work, Arc::clone(cx.qp));
@@ -333,7 +333,6 @@ impl<H: Host> Inner<H> {
         self.responder = Responder::default();
         self.cnp_due = false;
         self.pacing = Pacing::None;
-        self.recovery.reset();
         if let Some(window) = self.window.take() {
             cx.device.leave_window(&window);
         }

@@ -78,8 +78,8 @@ pub(crate) fn handle_datagram<H: Host>(
 /// The 40 bytes: an IPv6 header, or 20 zero bytes and an IPv4 header (`transport.md` 3.18). Links
 /// that do not show the header have it made from what they do show.
 fn network_header(meta: &PacketMeta, ib_len: usize) -> [u8; 40] {
-    // UDP header and ICRC belong to what the network header counts.
-    let udp_len = ib_len + 8 + 4;
+    // The UDP header belongs to what the network header counts.
+    let udp_len = ib_len + 8;
     match (meta.source.to_ip(), meta.destination.to_ip()) {
         (IpAddr::V4(source), IpAddr::V4(dest)) => {
             let mut grh = [0; 40];
@@ -107,6 +107,6 @@ fn network_header(meta: &PacketMeta, ib_len: usize) -> [u8; 40] {
             source: Ipv6Addr::from_octets(meta.source.0),
             dest: Ipv6Addr::from_octets(meta.destination.0),
         }
-        .to_bytes(if meta.is_roce_v1 { ib_len + 4 } else { udp_len }),
+        .to_bytes(if meta.is_roce_v1 { ib_len } else { udp_len }),
     }
 }

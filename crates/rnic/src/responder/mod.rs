@@ -23,6 +23,7 @@ use crate::mr::PdId;
 use crate::qp::attr::QpAttr;
 use crate::qp::state::Capabilities;
 use crate::qp::{Cx, Inner};
+use crate::recovery::{self, reorder::Kept};
 use crate::recv_queue::{RecvRing, RecvWqe};
 use crate::send_queue::Cursor;
 use crate::sgl;
@@ -158,7 +159,11 @@ pub(crate) fn handle_request<H: Host>(
         return Err(DropReason::WrongQpState);
     }
     if cx.qp.qp_type.is_reliable() {
-        reliable(cx, q, headers, payload)
+        let result = reliable(cx, q, headers, payload);
+        if q.recovery.pool.is_some() {
+            execute_kept(cx, q);
+        }
+        result
     } else {
         unreliable(cx, q, headers, payload)
     }
@@ -172,7 +177,10 @@ fn reliable<H: Host>(
 ) -> Result<(), DropReason> {
     let distance = headers.bth().psn.distance_from(q.responder.epsn);
     if distance > 0 {
-        return gap(cx, q, headers.bth().psn);
+        return match keep(cx, q, distance.cast_unsigned(), headers, payload) {
+            Some(kept) => kept,
+            None => gap(cx, q, headers.bth().psn),
+        };
     }
     if distance < 0 {
         return duplicate(cx, q, headers);
@@ -195,6 +203,51 @@ fn reliable<H: Host>(
             fail(cx, q, fatal);
             Ok(())
         }
+    }
+}
+
+/// Selective repeat: keeps a request that arrived too early and says so. Nothing where the peer does
+/// not speak it.
+fn keep<H: Host>(
+    cx: Cx<'_, H>,
+    q: &mut Inner<H>,
+    ahead: u32,
+    headers: &Headers,
+    payload: PayloadOf<'_, H>,
+) -> Option<Result<(), DropReason>> {
+    let kept = q.recovery.pool.as_mut()?.keep(ahead, headers, payload);
+    recovery::owe_sack(cx, q);
+    Some(match kept {
+        Kept::New => {
+            cx.count(Counter::SrHeldPackets);
+            Ok(())
+        }
+        Kept::Already => Err(DropReason::DuplicateHeld),
+        Kept::Beyond => Err(DropReason::ReorderPoolFull),
+    })
+}
+
+/// Executes requests whose turn has come since the gap before them was filled.
+fn execute_kept<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
+    let mut filled = false;
+    while q.state != QpState::Err {
+        let psn = q.responder.epsn;
+        let Some((headers, payload)) = q.recovery.pool.as_mut().and_then(|pool| pool.take(psn))
+        else {
+            break;
+        };
+        filled = true;
+        // Its result was counted or answered; a request refused for now is sent again.
+        let _ = reliable(cx, q, &headers, H::Region::held(&payload));
+        if let Some(pool) = &mut q.recovery.pool {
+            pool.give_back(psn, payload);
+        }
+        if q.responder.epsn == psn {
+            break;
+        }
+    }
+    if filled {
+        recovery::owe_sack(cx, q);
     }
 }
 
@@ -389,14 +442,15 @@ fn accepted<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, headers: &Headers, packets
     if cx.qp.qp_type.is_reliable() {
         q.responder.epsn = q.responder.epsn.add(packets);
         q.responder.answers.caught_up(q.responder.epsn);
+        // READs and atomics are answered by responses of their own, others only when asked.
+        let wants_ack = bth.ack_req && (operation.is_send() || operation.is_write());
+        if wants_ack {
+            q.responder.answers.acknowledge();
+        }
         if q.responder.answers.has_jobs() {
             q.schedule(cx, Work::Responses);
-        } else if bth.ack_req {
-            q.responder.answers.acknowledge();
+        } else if wants_ack {
             q.schedule(cx, Work::Acknowledgement);
-        }
-        if bth.ack_req && !operation.is_atomic() && operation != Operation::ReadRequest {
-            q.responder.answers.acknowledge();
         }
     }
     if !q.responder.established {

@@ -463,6 +463,94 @@ pub(crate) fn clear_timer(timer: BorrowedFd<'_>) {
     unsafe { libc::read(timer.as_raw_fd(), out, 8) };
 }
 
+/// Asks the kernel about interfaces, addresses or routes. Hands every datagram of the answer to
+/// `answer`, which returns whether more is expected.
+pub(crate) fn ask_netlink(
+    question: &[u8],
+    mut answer: impl FnMut(&[u8]) -> bool,
+) -> io::Result<()> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: no memory involved.
+    let socket = owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
+    let fd = socket.as_raw_fd();
+    // SAFETY: the question is as long as stated.
+    checked_len(unsafe { libc::send(fd, question.as_ptr().cast(), question.len(), 0) })?;
+    let mut buffer = vec![0u8; 64 << 10];
+    loop {
+        // SAFETY: the buffer is as long as stated.
+        let len =
+            checked_len(unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), 0) })?;
+        if !answer(&buffer[..len]) {
+            return Ok(());
+        }
+    }
+}
+
+/// Asks an interface's driver something; the question's first word is the command, and the answer
+/// replaces it.
+fn ethtool(interface: &str, question: &mut [u32]) -> io::Result<()> {
+    const SIOCETHTOOL: libc::Ioctl = 0x8946;
+    #[repr(C)]
+    struct Request {
+        name: [u8; libc::IFNAMSIZ],
+        data: *mut u32,
+        rest: [u64; 2],
+    }
+    let socket = socket(libc::AF_INET)?;
+    let mut name = [0; libc::IFNAMSIZ];
+    let len = interface.len().min(name.len() - 1);
+    name[..len].copy_from_slice(&interface.as_bytes()[..len]);
+    let mut request = Request { name, data: question.as_mut_ptr(), rest: [0; 2] };
+    // SAFETY: the request has the layout of `struct ifreq`. The callers below ask questions whose
+    // answers, as the kernel documents, fit what they passed.
+    checked(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) }).map(drop)
+}
+
+/// The speed of an interface's link in Mb/s, where its driver knows.
+pub(crate) fn link_speed(interface: &str) -> Option<u32> {
+    const GET_LINK_SETTINGS: u32 = 0x4c;
+    const WORDS: usize = 12;
+    const SPEED: usize = 1;
+    const MASK_WORDS: usize = 3;
+    // Three masks of at most 127 words follow the settings.
+    let mut question = [0; WORDS + 3 * 127];
+    question[0] = GET_LINK_SETTINGS;
+    // The first answer is how long the masks are, as a negative number.
+    ethtool(interface, &mut question).ok()?;
+    let words = question[MASK_WORDS].to_ne_bytes()[3].cast_signed().checked_neg()?;
+    question = [0; WORDS + 3 * 127];
+    question[0] = GET_LINK_SETTINGS;
+    question[MASK_WORDS] = u32::from_ne_bytes([0, 0, 0, words.cast_unsigned()]);
+    ethtool(interface, &mut question).ok()?;
+    Some(question[SPEED]).filter(|speed| !matches!(*speed, 0 | u32::MAX))
+}
+
+/// Whether a feature of an interface, by the name that `ethtool -k` prints, is on. `None` where the
+/// driver does not tell.
+pub(crate) fn interface_feature(interface: &str, feature: &str) -> Option<bool> {
+    const GET_SET_INFO: u32 = 0x37;
+    const GET_STRINGS: u32 = 0x1b;
+    const GET_FEATURES: u32 = 0x3a;
+    const FEATURES: u32 = 4;
+    const STRING_WORDS: usize = 8;
+    let mut info = [GET_SET_INFO, 0, 1 << FEATURES, 0, 0];
+    ethtool(interface, &mut info).ok()?;
+    let count = usize::try_from(info[4]).ok().filter(|count| *count <= 1024)?;
+    let mut strings = vec![0; 3 + count * STRING_WORDS];
+    strings[..3].copy_from_slice(&[GET_STRINGS, FEATURES, info[4]]);
+    ethtool(interface, &mut strings).ok()?;
+    let index = strings[3..].chunks(STRING_WORDS).position(|words| {
+        let name: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        name.split(|byte| *byte == 0).next() == Some(feature.as_bytes())
+    })?;
+    // Each 32 features take four words: available, requested, active, fixed.
+    let blocks = count.div_ceil(32);
+    let mut features = vec![0; 2 + 4 * blocks];
+    features[..2].copy_from_slice(&[GET_FEATURES, blocks as u32]);
+    ethtool(interface, &mut features).ok()?;
+    Some(features[2 + 4 * (index / 32) + 2] >> (index % 32) & 1 != 0)
+}
+
 /// Nanoseconds of a clock that all processes of the host share and that never goes back.
 pub(crate) fn now_ns() -> u64 {
     let mut now = libc::timespec {

@@ -143,18 +143,14 @@ impl Driver {
         }
     }
 
-    /// When the driver must be called again even if nothing arrives and nobody posts.
+    /// When the driver must be called again even if nothing arrives and nobody posts. What is ready
+    /// now gets a moment's grace: whoever made it ready is likely to drive on.
     pub(crate) fn next_wakeup(&mut self, rnic: &Rnic) -> Option<Instant> {
         self.collect_timers(rnic);
         let timer = self.timers.peek().map(|next| next.0.0);
-        let ready = rnic
-            .device
-            .has_ready()
-            .then(|| self.resting_until.unwrap_or(self.latest));
-        [timer, ready, rnic.device.next_paced()]
-            .into_iter()
-            .flatten()
-            .min()
+        let soon = self.resting_until.unwrap_or(self.latest + LINK_REST);
+        let ready = rnic.device.has_ready().then_some(soon);
+        [timer, ready, rnic.device.next_paced()].into_iter().flatten().min()
     }
 
     pub(crate) fn link_mut(&mut self) -> &mut dyn Link {

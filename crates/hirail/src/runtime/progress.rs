@@ -161,14 +161,19 @@ impl Unstarted {
             looked_at = now();
             polling_seen = polling;
             if is_polled {
+                // Nobody needs to set the timer: the next look comes sooner.
+                shared.wakeup.store(0, Ordering::Relaxed);
                 thread::park_timeout(LOOK);
                 continue;
             }
             let Some(rnic) = rnic.upgrade() else { return };
-            let mut wakeup = None;
+            // The timer is set with the driver in hand, like everybody does who sets it: a later wish
+            // never hides an earlier one.
             let moved = rnic.try_drive(|rnic, driver| {
                 let moved = driver.exhaust(rnic, STEPS);
-                wakeup = driver.next_wakeup(rnic);
+                if !moved {
+                    shared.set_timer(driver.next_wakeup(rnic));
+                }
                 moved
             });
             drop(rnic);
@@ -176,7 +181,6 @@ impl Unstarted {
                 thread::yield_now();
                 continue;
             }
-            shared.set_timer(wakeup);
             sys::wait_readable(&[self.waiting.as_fd()], Duration::from_secs(3600));
             let mut drained = [0; 8];
             let _ = (&shared.bell).read(&mut drained);

@@ -45,6 +45,17 @@ pub(crate) fn now() -> Instant {
     Instant::from_ns(sys::now_ns())
 }
 
+/// What came of trying to drive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Drove {
+    /// Somebody else has the driver.
+    NotAtAll,
+    /// Nothing moved.
+    Idle,
+    /// Something was sent, received or fired.
+    Moved,
+}
+
 /// Whom to tell about the events of a completion queue.
 pub(crate) trait Notify: Send + Sync {
     fn notify(&self, cq: CqId);
@@ -83,9 +94,9 @@ impl Rnic {
     /// Returns whether anything moved.
     pub(crate) fn poll(&self) -> bool {
         let start = now();
-        let moved = self.try_drive(|rnic, driver| driver.step(rnic, start, Sweep::Hot));
+        let drove = self.try_drive(|rnic, driver| driver.step(rnic, start, Sweep::Hot));
         self.progress.polled(start, now());
-        moved
+        drove == Drove::Moved
     }
 
     /// Called after work was posted: sends what can be sent now.
@@ -99,20 +110,21 @@ impl Rnic {
     }
 
     /// Runs `job` with the driver unless somebody else has it.
-    fn try_drive(&self, mut job: impl FnMut(&Self, &mut Driver) -> bool) -> bool {
-        let mut moved = false;
+    fn try_drive(&self, mut job: impl FnMut(&Self, &mut Driver) -> bool) -> Drove {
+        let mut drove = Drove::NotAtAll;
         loop {
             let mut driver = match self.driver.try_lock() {
                 Ok(driver) => driver,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return moved,
+                Err(TryLockError::WouldBlock) => return drove,
             };
             self.rung.store(false, Ordering::Relaxed);
-            moved |= job(self, &mut driver);
+            let moved = job(self, &mut driver);
+            drove = if moved || drove == Drove::Moved { Drove::Moved } else { Drove::Idle };
             drop(driver);
             // A doorbell rung meanwhile found the driver taken: answer it.
             if !self.rung.load(Ordering::Acquire) {
-                return moved;
+                return drove;
             }
         }
     }

@@ -15,7 +15,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use super::link::Link;
-use super::{Rnic, now};
+use super::{Drove, Rnic, now};
 use crate::port::sys;
 use hirail_rnic::Instant;
 
@@ -169,7 +169,7 @@ impl Unstarted {
             let Some(rnic) = rnic.upgrade() else { return };
             // The timer is set with the driver in hand, like everybody does who sets it: a later wish
             // never hides an earlier one.
-            let moved = rnic.try_drive(|rnic, driver| {
+            let drove = rnic.try_drive(|rnic, driver| {
                 let moved = driver.exhaust(rnic, STEPS);
                 if !moved {
                     shared.set_timer(driver.next_wakeup(rnic));
@@ -177,9 +177,17 @@ impl Unstarted {
                 moved
             });
             drop(rnic);
-            if moved {
-                thread::yield_now();
-                continue;
+            match drove {
+                Drove::Idle => {}
+                Drove::Moved => {
+                    thread::yield_now();
+                    continue;
+                }
+                Drove::NotAtAll => {
+                    // The timer may be unset: no long sleep before it was seen to.
+                    thread::park_timeout(LOOK);
+                    continue;
+                }
             }
             sys::wait_readable(&[self.waiting.as_fd()], Duration::from_secs(3600));
             let mut drained = [0; 8];

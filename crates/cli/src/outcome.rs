@@ -29,6 +29,12 @@ impl Error {
     }
 }
 
+impl From<hirail::Error> for Error {
+    fn from(error: hirail::Error) -> Self {
+        Self::Said(error.to_string())
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

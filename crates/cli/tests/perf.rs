@@ -44,7 +44,7 @@ fn positive(value: &Value) -> bool {
 }
 
 #[test]
-fn every_test_has_baselines() {
+fn every_test_beside_its_baselines() {
     for (test, unit) in [
         ("write-bw", "Gb/s"),
         ("write-lat", "us"),
@@ -69,9 +69,9 @@ fn every_test_has_baselines() {
             let value = row
                 .get(key)
                 .unwrap_or_else(|| panic!("{test} has no {key}"));
-            assert!(value.is_null() || positive(value), "{test} {key}: {value}");
+            assert!(positive(value), "{test} {key}: {value}");
         }
-        for transport in ["tcp", "udp"] {
+        for transport in ["rdma", "tcp", "udp"] {
             let figures = of(row, transport);
             assert!(positive(&figures["value"]), "{test} {transport}: {figures}");
             let latency = &figures["latency_us"];
@@ -120,9 +120,37 @@ fn several_queue_pairs_both_ways() {
             (&row["qps"], &row["bidirectional"]),
             (&3.into(), &true.into())
         );
-        for transport in ["tcp", "udp"] {
+        for transport in ["rdma", "tcp", "udp"] {
             assert!(positive(&of(row, transport)["value"]), "{test} {transport}");
         }
+    }
+}
+
+#[test]
+fn unreliable_transports() {
+    for (test, qp_type, bytes) in [
+        ("write-bw", "uc", 65536),
+        ("write-lat", "uc", 8),
+        ("send-bw", "uc", 65536),
+        ("send-lat", "uc", 8),
+        ("send-bw", "ud", 1024),
+        ("send-lat", "ud", 8),
+    ] {
+        let json = perf(&[
+            test,
+            "--qp-type",
+            qp_type,
+            "--count",
+            "40",
+            "--no-baselines",
+        ]);
+        let row = &json[0];
+        assert_eq!(
+            (&row["qp_type"], &row["bytes"]),
+            (&qp_type.into(), &bytes.into())
+        );
+        assert!(positive(&row["value"]), "{test} {qp_type}: {row}");
+        assert!(row["vs_tcp"].is_null() && row["vs_udp"].is_null(), "{row}");
     }
 }
 
@@ -131,7 +159,7 @@ fn several_queue_pairs_both_ways() {
 fn odd_sizes() {
     for size in ["1", "7", "4095", "4097", "61441", "1048577", "3000000"] {
         let json = perf(&["write-bw", "--size", size, "--count", "7"]);
-        for transport in ["tcp", "udp"] {
+        for transport in ["rdma", "tcp", "udp"] {
             assert!(
                 positive(&of(&json[0], transport)["value"]),
                 "{size} {transport}"
@@ -140,7 +168,7 @@ fn odd_sizes() {
     }
     for size in ["1", "4097", "60000"] {
         let json = perf(&["send-lat", "--size", size, "--count", "7"]);
-        for transport in ["tcp", "udp"] {
+        for transport in ["rdma", "tcp", "udp"] {
             assert!(
                 positive(&of(&json[0], transport)["value"]),
                 "{size} {transport}"
@@ -202,10 +230,9 @@ fn the_important_figures() {
         ]
     );
     for row in rows {
-        assert!(
-            positive(&of(row, "tcp")["value"]) && positive(&of(row, "udp")["value"]),
-            "{row}"
-        );
+        for key in ["value", "vs_tcp", "vs_udp"] {
+            assert!(positive(&row[key]), "{key}: {row}");
+        }
     }
 }
 
@@ -269,8 +296,9 @@ fn client_and_server() {
     for address in ["127.0.0.1", "localhost"] {
         for test in ["write-bw", "read-lat"] {
             let json = perf(&[test, address, "--port", &server.1, "--count", "20"]);
-            assert!(positive(&of(&json[0], "tcp")["value"]), "{address}: {json}");
-            assert!(positive(&of(&json[0], "udp")["value"]), "{address}: {json}");
+            for key in ["value", "vs_tcp", "vs_udp"] {
+                assert!(positive(&json[0][key]), "{address} {key}: {json}");
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::outcome::Error;
 use crate::perf::control::{Answer, Ask};
 use crate::perf::cpu;
 use crate::perf::endpoint::{self, Endpoint};
-use crate::perf::job::{Job, Transport};
+use crate::perf::job::{Job, Role, Transport};
 use crate::perf::peer::Peer;
 use crate::perf::progress::Progress;
 use crate::perf::series::{Sample, Series};
@@ -21,40 +21,18 @@ pub(crate) enum Amount {
     Time(Duration),
 }
 
-/// Turns that each transport gets at least.
+/// Turns that each transport gets at least, if there is enough to do.
 const TURNS: u32 = 5;
 /// Longest turn.
 const TURN: Duration = Duration::from_millis(500);
 /// A warm-up that lasts this long says how fast the transport is.
 const WARM: Duration = Duration::from_millis(20);
 
-impl Amount {
-    /// Turns that each transport gets.
-    pub(crate) fn turns(self) -> u32 {
-        match self {
-            Self::Count(messages) => u32::try_from(messages).unwrap_or(TURNS).min(TURNS),
-            Self::Time(time) => {
-                let turns = time.as_nanos().div_ceil(TURN.as_nanos());
-                u32::try_from(turns).unwrap_or(u32::MAX).max(TURNS)
-            }
-        }
-    }
-
-    /// Messages of a turn of a transport that takes `pace` messages per second.
-    fn per_turn(self, pace: f64) -> u64 {
-        let messages = match self {
-            Self::Count(messages) => messages.div_ceil(u64::from(self.turns().max(1))),
-            Self::Time(time) => (pace * (time / self.turns()).as_secs_f64()) as u64,
-        };
-        messages.max(1)
-    }
-}
-
 /// The results of one job.
 pub(crate) struct Measured {
     /// A series per transport that could do it.
     pub(crate) series: Vec<(Transport, Series)>,
-    /// Why a transport is missing: sentences.
+    /// Why a baseline is missing: sentences.
     pub(crate) notes: Vec<String>,
 }
 
@@ -64,11 +42,19 @@ struct Lane {
     /// Number of the other end at the server.
     number: usize,
     end: Box<dyn Endpoint>,
-    messages: u64,
+    /// Messages to send each way, when all turns are over.
+    total: u64,
+    /// Messages that are left of them.
+    left: u64,
+    /// Messages of a turn.
+    turn: u64,
+    /// Messages that one run of both ends sends, for one that each queue pair sends.
+    flows: u64,
     series: Series,
 }
 
-/// Runs `job` over `transports`.
+/// Runs `job` over `transports`. Without RDMA there is no result; without a baseline there is a
+/// note.
 pub(crate) fn measure(
     peer: &mut Peer,
     job: &Job,
@@ -77,26 +63,33 @@ pub(crate) fn measure(
     progress: &Progress,
 ) -> Result<Measured, Error> {
     let mut notes = Vec::new();
-    let mut lanes = Vec::new();
+    let mut give_up = |transport: Transport, error: Error| match transport {
+        Transport::Rdma => Err(error),
+        Transport::Tcp | Transport::Udp => {
+            notes.push(format!("{} was not measured: {error}", transport.name()));
+            Ok(())
+        }
+    };
+    let mut lanes: Vec<Lane> = Vec::new();
     let mut opened = 0;
     for &transport in transports {
-        match Lane::open(peer, job, transport, &mut opened)
-            .and_then(|mut lane| lane.warm_up(peer, amount).map(|()| lane))
-        {
+        let lane = Lane::open(peer, job, transport, &mut opened);
+        match lane.and_then(|mut lane| lane.warm_up(peer, amount).map(|()| lane)) {
             Ok(lane) => lanes.push(lane),
-            Err(error) => notes.push(format!("{} was not measured: {error}", transport.name())),
+            Err(error) => give_up(transport, error)?,
         }
     }
-    for _ in 0..amount.turns() {
-        lanes.retain_mut(|lane| match lane.turn(peer) {
-            Ok(()) => true,
-            Err(error) => {
-                let name = lane.transport.name();
-                notes.push(format!("{name} was given up: {error}"));
-                false
+    while lanes.iter().any(|lane| lane.left > 0) {
+        for number in (0..lanes.len()).rev() {
+            if let Err(error) = lanes[number].take_turn(peer) {
+                give_up(lanes[number].transport, error)?;
+                lanes.remove(number);
             }
-        });
-        progress.step();
+        }
+        let done = lanes
+            .iter()
+            .map(|lane| 1.0 - lane.left as f64 / lane.total.max(1) as f64);
+        progress.at(done.fold(1.0, f64::min));
     }
     let series = lanes
         .into_iter()
@@ -116,32 +109,41 @@ impl Lane {
         transport: Transport,
         opened: &mut usize,
     ) -> Result<Self, Error> {
-        let Answer::Opened { address } = peer.control.ask(&Ask::Open {
+        let ask = Ask::Open {
             transport,
             job: *job,
-        })?
-        else {
+        };
+        let Answer::Opened { address } = peer.control.ask(&ask)? else {
             return Err(peer.control.misfit());
         };
         let number = *opened;
         *opened += 1;
-        let mut end = endpoint::open(transport, job, peer.place)?;
+        let mut end = endpoint::open(transport, job, &peer.place)?;
+        let theirs = end.address();
         peer.control.send(&Ask::Connect {
             end: number,
-            address: end.address(),
+            address: theirs,
         })?;
         let connected = end.connect(&address);
-        match (peer.control.answer(), connected) {
-            (Ok(Answer::Done), Ok(())) => Ok(Self {
-                transport,
-                number,
-                end,
-                messages: 1,
-                series: Series::default(),
-            }),
-            (Err(error), _) | (_, Err(error)) => Err(error),
-            (Ok(_), Ok(())) => Err(peer.control.misfit()),
-        }
+        let answered = peer.control.answer()?;
+        connected?;
+        let Answer::Done = answered else {
+            return Err(peer.control.misfit());
+        };
+        let directions = [Role::Client, Role::Server]
+            .iter()
+            .filter(|&&r| job.sends(r))
+            .count();
+        Ok(Self {
+            transport,
+            number,
+            end,
+            total: 0,
+            left: 0,
+            turn: 1,
+            flows: (job.qps * directions) as u64,
+            series: Series::default(),
+        })
     }
 
     /// Runs until it is known how many messages make a turn.
@@ -150,30 +152,39 @@ impl Lane {
             Amount::Count(messages) => messages,
             Amount::Time(_) => u64::MAX,
         };
-        self.messages = 16.min(most);
-        loop {
-            let sample = self.run(peer)?;
-            let seconds = sample.elapsed.as_secs_f64().max(1e-9);
-            if sample.elapsed >= WARM || self.messages >= most {
-                self.messages = amount.per_turn(self.messages as f64 / seconds);
-                break;
+        let mut messages = 16.min(most);
+        let pace = loop {
+            let elapsed = self.run(peer, messages)?.elapsed;
+            let seconds = elapsed.as_secs_f64().max(1e-9);
+            if elapsed >= WARM || messages >= most {
+                break messages as f64 / seconds;
             }
             let factor = (1.2 * WARM.as_secs_f64() / seconds).clamp(1.2, 32.0);
-            self.messages = ((self.messages as f64 * factor) as u64).min(most);
-        }
+            messages = ((messages as f64 * factor) as u64 + 1).min(most);
+        };
         self.series = Series::default();
+        let longest = ((pace * TURN.as_secs_f64()) as u64).max(1);
+        self.total = match amount {
+            Amount::Count(messages) => messages,
+            Amount::Time(time) => ((pace * time.as_secs_f64()) as u64).max(1),
+        };
+        self.turn = self.total.div_ceil(u64::from(TURNS)).min(longest);
+        self.left = self.total;
         Ok(())
     }
 
-    fn turn(&mut self, peer: &mut Peer) -> Result<(), Error> {
-        let sample = self.run(peer)?;
-        self.series.samples.push(sample);
+    fn take_turn(&mut self, peer: &mut Peer) -> Result<(), Error> {
+        let messages = self.turn.min(self.left);
+        if messages > 0 {
+            let sample = self.run(peer, messages)?;
+            self.series.samples.push(sample);
+            self.left -= messages;
+        }
         Ok(())
     }
 
     /// One run of both ends.
-    fn run(&mut self, peer: &mut Peer) -> Result<Sample, Error> {
-        let messages = self.messages;
+    fn run(&mut self, peer: &mut Peer, messages: u64) -> Result<Sample, Error> {
         let Answer::Started = peer.control.ask(&Ask::Run {
             end: self.number,
             messages,
@@ -186,7 +197,12 @@ impl Lane {
         let client_cpu = cpu::time().saturating_sub(before);
         let there = peer.control.answer();
         let here = here?;
-        let Answer::Ran { elapsed, cpu } = there? else {
+        let Answer::Ran {
+            elapsed,
+            cpu,
+            delivered,
+        } = there?
+        else {
             return Err(peer.control.misfit());
         };
         if let Some(round_trips) = here.round_trips {
@@ -197,12 +213,18 @@ impl Lane {
                 none => *none = Some(round_trips),
             }
         }
+        let sent = messages * self.flows;
+        let came = match (here.delivered, delivered) {
+            (None, None) => sent,
+            (here, there) => here.unwrap_or(0) + there.unwrap_or(0),
+        };
         let elapsed = here
             .elapsed
             .max(elapsed.map(Duration::from_nanos))
             .unwrap_or_default();
         Ok(Sample {
-            messages,
+            messages: came.min(sent),
+            sent,
             elapsed,
             client_cpu,
             server_cpu: Duration::from_nanos(cpu),

@@ -54,8 +54,13 @@ pub(crate) enum Answer {
     Done,
     /// The end is about to run.
     Started,
-    /// The run is over. Nanoseconds of it (if this end can tell) and of the process's CPU time.
-    Ran { elapsed: Option<u64>, cpu: u64 },
+    /// The run is over. Nanoseconds of it (if this end can tell) and of the process's CPU time;
+    /// messages that came, where some may get lost.
+    Ran {
+        elapsed: Option<u64>,
+        cpu: u64,
+        delivered: Option<u64>,
+    },
     /// What is wrong with the result of an all-reduce, if anything.
     Checked { wrong: Option<String> },
     /// It could not be done: a sentence.

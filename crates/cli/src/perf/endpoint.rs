@@ -7,8 +7,9 @@ use hdrhistogram::Histogram;
 use serde_json::Value;
 
 use crate::outcome::Error;
+use crate::perf::device::Devices;
 use crate::perf::job::{Job, Role, Transport};
-use crate::perf::{tcp, udp};
+use crate::perf::{rdma, tcp, udp};
 
 /// What an end has to say about a run.
 #[derive(Default)]
@@ -18,6 +19,8 @@ pub(crate) struct Ran {
     pub(crate) elapsed: Option<Duration>,
     /// Nanoseconds of each round trip, where round trips were measured.
     pub(crate) round_trips: Option<Histogram<u64>>,
+    /// Messages that came, all queue pairs together, where some may get lost.
+    pub(crate) delivered: Option<u64>,
 }
 
 /// A histogram of round trips: 1 ns to a minute, three significant digits.
@@ -39,22 +42,34 @@ pub(crate) trait Endpoint {
 }
 
 /// Where an end sits, apart from the job.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// Which end it is.
     pub(crate) role: Role,
     /// This machine, as the other end reaches it.
     pub(crate) local: IpAddr,
+    /// The RDMA devices that it has open.
+    pub(crate) devices: Devices,
+}
+
+impl Place {
+    /// An end at this address, with no device open yet.
+    pub(crate) fn new(role: Role, local: IpAddr) -> Self {
+        Self {
+            role,
+            local,
+            devices: Devices::default(),
+        }
+    }
 }
 
 /// Sets up one end of `job`.
 pub(crate) fn open(
     transport: Transport,
     job: &Job,
-    place: Place,
+    place: &Place,
 ) -> Result<Box<dyn Endpoint>, Error> {
     Ok(match transport {
-        Transport::Rdma => return Err(Error::new("this build measures the baselines only")),
+        Transport::Rdma => Box::new(rdma::Rdma::open(job, place)?),
         Transport::Tcp => Box::new(tcp::Tcp::open(job, place)?),
         Transport::Udp => Box::new(udp::Udp::open(job, place)?),
     })

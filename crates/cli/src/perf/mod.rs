@@ -8,11 +8,13 @@ mod allreduce;
 mod bench;
 mod control;
 mod cpu;
+mod device;
 mod endpoint;
 mod job;
 mod patience;
 mod peer;
 mod progress;
+mod rdma;
 mod report;
 mod series;
 mod serve;
@@ -243,7 +245,7 @@ fn measure(
     } else {
         &Transport::ALL[..]
     };
-    let progress = Progress::new(jobs.len() as u64 * u64::from(amount.turns()));
+    let progress = Progress::new(jobs.len());
     let mut rows = Vec::new();
     let mut said = Vec::new();
     for (job, unit, title) in jobs {
@@ -255,9 +257,6 @@ fn measure(
     drop(progress);
     said.dedup();
     notes(&said);
-    if rows.iter().all(|row| row.transports.is_empty()) {
-        return Err(Error::new("nothing could be measured"));
-    }
     Ok(rows)
 }
 

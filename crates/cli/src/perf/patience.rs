@@ -12,14 +12,30 @@ pub(crate) const STALL: Duration = Duration::from_secs(10);
 /// Empty polls between two looks at the clock.
 const LOOK: u32 = 1024;
 
-/// Counts empty polls, yields the processor after each, and gives up after [`STALL`].
-#[derive(Default)]
+/// Counts empty polls, yields the processor after each, and gives up after a time.
 pub(crate) struct Patience {
     empty: u32,
     since: Option<Instant>,
+    limit: Duration,
+}
+
+impl Default for Patience {
+    /// Gives up after [`STALL`].
+    fn default() -> Self {
+        Self::until(STALL)
+    }
 }
 
 impl Patience {
+    /// Gives up after `limit`.
+    pub(crate) fn until(limit: Duration) -> Self {
+        Self {
+            empty: 0,
+            since: None,
+            limit,
+        }
+    }
+
     /// Something came.
     pub(crate) fn rewarded(&mut self) {
         self.empty = 0;
@@ -27,19 +43,24 @@ impl Patience {
     }
 
     /// Nothing came: lets another thread run. Says how long nothing has come, to the precision of
-    /// its rare looks at the clock; fails once that exceeds [`STALL`].
+    /// its rare looks at the clock; fails once that exceeds the limit.
     pub(crate) fn wait(&mut self) -> Result<Duration, Error> {
         thread::yield_now();
+        self.missed()
+    }
+
+    /// The same, where whoever polled has yielded already.
+    pub(crate) fn missed(&mut self) -> Result<Duration, Error> {
         self.empty += 1;
         if !self.empty.is_multiple_of(LOOK) {
             return Ok(Duration::ZERO);
         }
         let silence = self.since.get_or_insert_with(Instant::now).elapsed();
-        if silence > STALL {
+        if silence > self.limit {
             return Err(Error::new(format!(
                 "the other end has fallen silent for {} s in the middle of a run; \
                  is it alive, and does the network between let the test's packets through?",
-                STALL.as_secs()
+                self.limit.as_secs()
             )));
         }
         Ok(silence)

@@ -50,10 +50,7 @@ impl Peer {
         let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
         Self {
             control: Control::new(ours, "the second process".into())?,
-            place: Place {
-                role: Role::Client,
-                local: localhost,
-            },
+            place: Place::new(Role::Client, localhost),
             is_local: true,
             _child: Some(Reaped(child)),
         }
@@ -81,10 +78,7 @@ impl Peer {
                         .ip();
                     return Self {
                         control: Control::new(stream.into(), format!("the server at {address}"))?,
-                        place: Place {
-                            role: Role::Client,
-                            local,
-                        },
+                        place: Place::new(Role::Client, local),
                         is_local: local == address.ip(),
                         _child: None,
                     }

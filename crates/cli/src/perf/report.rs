@@ -155,58 +155,95 @@ pub(crate) fn detail(rows: &[Row], out: &mut Output) -> Result<(), Error> {
     writeln!(out, "\n{}", meaning(rows))
 }
 
-/// One sentence, or two, on what the rows show.
+/// A sentence on what the rows show.
 fn meaning(rows: &[Row]) -> String {
-    let mut sentences = Vec::new();
-    for other in [Transport::Tcp, Transport::Udp] {
-        let ratios: Vec<(&Row, f64)> = rows
+    let baselines = [(Transport::Tcp, "TCP"), (Transport::Udp, "plain UDP")];
+    let compared = |(other, name): (Transport, &'static str)| {
+        let ratios = rows
             .iter()
-            .filter_map(|row| Some((row, row.versus(other)?)))
-            .collect();
-        let ahead = ratios
-            .iter()
-            .filter(|(row, ratio)| {
-                if row.is_rate() {
-                    *ratio >= 1.0
-                } else {
-                    *ratio <= 1.0
-                }
-            })
-            .count();
-        let name = if other == Transport::Udp {
-            "plain UDP"
-        } else {
-            other.name()
-        };
-        match ratios[..] {
-            [] => {}
-            [(row, ratio)] => sentences.push(format!(
-                "RDMA {} {} {} {} of {name}",
-                if row.is_rate() { "moves" } else { "takes" },
-                units::figure(ratio),
-                "times",
-                if row.is_rate() {
-                    "the data"
-                } else {
-                    "the time"
-                },
-            )),
-            _ => sentences.push(format!(
-                "RDMA is at least as good as {name} in {ahead} of {} figures",
-                ratios.len()
-            )),
-        }
-    }
-    if sentences.is_empty() {
-        return "There is nothing to compare RDMA with, or no RDMA to compare.".into();
-    }
-    let turns = "measured in turns within one run";
-    let reading = match (rows.iter().any(Row::is_rate), rows.iter().all(Row::is_rate)) {
-        (_, true) => "; a ratio above 1 is in favour of RDMA",
-        (false, _) => "; a ratio below 1 is in favour of RDMA",
-        (true, false) => "; a ratio of rates above 1, or of times below 1, is in favour of RDMA",
+            .filter_map(move |row| Some((row, row.versus(other)?)));
+        let ratios: Vec<(&Row, f64)> = ratios.collect();
+        (!ratios.is_empty()).then_some((name, ratios))
     };
-    format!("{}, {turns}{reading}.", sentences.join(" and "))
+    let compared: Vec<_> = baselines.into_iter().filter_map(compared).collect();
+    let mut text = match rows {
+        [row] => of_one(row, &compared),
+        _ => of_many(rows, &compared),
+    };
+    if !compared.is_empty() {
+        text += ", measured in turns within one run";
+    }
+    text + "." + &losses(rows)
+}
+
+/// Per baseline: its name and the ratios of the rows that have one.
+type Compared<'a> = [(&'static str, Vec<(&'a Row, f64)>)];
+
+fn of_one(row: &Row, compared: &Compared<'_>) -> String {
+    let value = optional(row.value);
+    let (verb, than) = if row.is_rate() {
+        ("moves", "times what it is over")
+    } else {
+        ("takes a median of", "times as long as over")
+    };
+    let versus = compared
+        .iter()
+        .map(|(name, ratios)| format!("{} {than} {name}", units::figure(ratios[0].1)));
+    let mut text = format!("{} {verb} {value} {}", row.figure, row.unit);
+    for (number, versus) in versus.enumerate() {
+        text += if number == 0 { ", " } else { " and " };
+        text += &versus;
+    }
+    text
+}
+
+fn of_many(rows: &[Row], compared: &Compared<'_>) -> String {
+    if compared.is_empty() {
+        return "These are figures of RDMA alone, compared with nothing".into();
+    }
+    let good = |(row, ratio): &&(&Row, f64)| {
+        if row.is_rate() {
+            *ratio >= 1.0
+        } else {
+            *ratio <= 1.0
+        }
+    };
+    let counts = compared.iter().map(|(name, ratios)| {
+        let ahead = ratios.iter().filter(good).count();
+        format!(
+            "{ahead} of {} figures as good as {name} or better",
+            ratios.len()
+        )
+    });
+    let reading = match (rows.iter().any(Row::is_rate), rows.iter().all(Row::is_rate)) {
+        (_, true) => "a ratio above 1 is in favour of RDMA",
+        (false, false) => "a ratio below 1 is in favour of RDMA",
+        (true, false) => "a ratio of rates above 1, or of times below 1, is in favour of RDMA",
+    };
+    let counts: Vec<String> = counts.collect();
+    format!("RDMA is in {}; {reading}", counts.join(" and in "))
+}
+
+/// What got lost, where anything did.
+fn losses(rows: &[Row]) -> String {
+    let lost = |row: &Row| {
+        let of = |f: &Figures| {
+            if f.transport == Transport::Rdma {
+                f.lost
+            } else {
+                None
+            }
+        };
+        row.transports.iter().find_map(of)
+    };
+    let most = rows.iter().filter_map(lost).fold(0.0, f64::max);
+    if most == 0.0 {
+        return String::new();
+    }
+    let most = units::figure(most * 100.0);
+    format!(
+        " Up to {most} % of the messages got lost, as unreliable transports may; they do not count."
+    )
 }
 
 fn optional(value: Option<f64>) -> String {

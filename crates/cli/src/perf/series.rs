@@ -6,13 +6,15 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::perf::job::{Job, Role, Shape, Transport};
+use crate::perf::job::{Job, Shape, Transport};
 
 /// One run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// Messages per queue pair and direction.
+    /// Messages that came, of all queue pairs and both directions.
     pub(crate) messages: u64,
+    /// Messages that were sent.
+    pub(crate) sent: u64,
     /// From the first operation until the last was known to be done, at the slower end.
     pub(crate) elapsed: Duration,
     /// Processor time of the client's process.
@@ -77,6 +79,8 @@ pub(crate) struct Figures {
     pub(crate) client_cpu_seconds_per_gb: Option<f64>,
     /// The same for the server's process.
     pub(crate) server_cpu_seconds_per_gb: Option<f64>,
+    /// Share of the messages sent that did not come; streams only.
+    pub(crate) lost: Option<f64>,
     /// Samples that the medians are of.
     pub(crate) samples: usize,
 }
@@ -96,19 +100,13 @@ impl Series {
     /// Makes the figures of `job`.
     pub(crate) fn figures(&self, transport: Transport, job: &Job, unit: Unit) -> Figures {
         let stream = job.test.shape() == Shape::Stream;
-        let directions = [Role::Client, Role::Server]
-            .iter()
-            .filter(|&&r| job.sends(r))
-            .count();
-        let flows = (job.qps * directions) as f64;
-        let message_rate =
-            self.median(|s| s.messages as f64 * flows / s.elapsed.as_secs_f64().max(1e-9));
+        let message_rate = self.median(|s| s.messages as f64 / s.elapsed.as_secs_f64().max(1e-9));
         let gbps = message_rate * job.bytes as f64 * 8.0 / 1e9;
         let per_gb = |cpu: fn(&Sample) -> Duration| {
-            self.median(|s| {
-                cpu(s).as_secs_f64() / (s.messages as f64 * flows * job.bytes as f64 / 1e9)
-            })
+            self.median(|s| cpu(s).as_secs_f64() / (s.messages as f64 * job.bytes as f64 / 1e9))
         };
+        let sum = |of: fn(&Sample) -> u64| self.samples.iter().map(of).sum::<u64>();
+        let lost = 1.0 - sum(|s| s.messages) as f64 / sum(|s| s.sent).max(1) as f64;
         let part = if job.test.shape() == Shape::PingPong {
             2.0
         } else {
@@ -137,6 +135,7 @@ impl Series {
             latency_us,
             client_cpu_seconds_per_gb: stream.then(|| per_gb(|s| s.client_cpu)),
             server_cpu_seconds_per_gb: stream.then(|| per_gb(|s| s.server_cpu)),
+            lost: stream.then_some(lost),
             samples: self.samples.len(),
         }
     }
@@ -176,7 +175,8 @@ mod tests {
     #[test]
     fn a_disturbed_sample_changes_nothing() {
         let sample = |ms| Sample {
-            messages: 1000,
+            messages: 4000,
+            sent: 4000,
             elapsed: Duration::from_millis(ms),
             client_cpu: Duration::from_millis(1),
             server_cpu: Duration::from_millis(2),

@@ -20,9 +20,7 @@ pub(crate) fn forever(port: u16) -> Result<Outcome, Error> {
         "listen on TCP port {port} (--port takes another)"
     )))?;
     // With port 0 the kernel has chosen.
-    let port = listener
-        .local_addr()
-        .map_or(port, |address| address.port());
+    let port = listener.local_addr().map_or(port, |address| address.port());
     note(format_args!(
         "serving on TCP port {port}; a client is 'hirail perf TEST ADDRESS'"
     ));
@@ -31,14 +29,13 @@ pub(crate) fn forever(port: u16) -> Result<Outcome, Error> {
             .accept()
             .map_err(cannot(format_args!("accept on TCP port {port}")))?;
         note(format_args!("{client} connected"));
-        let place = stream.local_addr().map(|local| Place {
-            role: Role::Server,
-            local: local.ip().to_canonical(),
-        });
+        let place = stream
+            .local_addr()
+            .map(|local| Place::new(Role::Server, local.ip().to_canonical()));
         let ended = place
             .map_err(cannot("use the connection"))
             .and_then(|place| Ok((place, Control::new(stream.into(), client.to_string())?)))
-            .and_then(|(place, mut control)| session(&mut control, place));
+            .and_then(|(place, mut control)| session(&mut control, &place));
         match ended {
             Ok(()) => note(format_args!("{client} is done")),
             Err(error) => note(format_args!("{client}: {error}")),
@@ -49,13 +46,10 @@ pub(crate) fn forever(port: u16) -> Result<Outcome, Error> {
 /// Serves the process that started this one.
 pub(crate) fn first_process() -> Result<Outcome, Error> {
     let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let place = Place {
-        role: Role::Server,
-        local: localhost,
-    };
+    let place = Place::new(Role::Server, localhost);
     let mut control = peer::first_process()?;
     // What fails in a session is the connection, and then the first process is gone or tells.
-    let _ = session(&mut control, place);
+    let _ = session(&mut control, &place);
     Ok(Outcome::Clean)
 }
 
@@ -85,7 +79,7 @@ fn note(text: std::fmt::Arguments<'_>) {
 }
 
 /// Answers one client to its end.
-fn session(control: &mut Control, place: Place) -> Result<(), Error> {
+fn session(control: &mut Control, place: &Place) -> Result<(), Error> {
     let mut ends: Vec<Box<dyn Endpoint>> = Vec::new();
     let mut rank: Option<Rank> = None;
     while let Some(ask) = control.receive(None)? {
@@ -111,6 +105,7 @@ fn session(control: &mut Control, place: Place) -> Result<(), Error> {
                     end.run(messages).map(|ran| Answer::Ran {
                         elapsed: ran.elapsed.map(nanoseconds),
                         cpu: nanoseconds(cpu::time().saturating_sub(before)),
+                        delivered: ran.delivered,
                     })
                 }
                 Err(error) => Err(error),
@@ -125,7 +120,7 @@ fn session(control: &mut Control, place: Place) -> Result<(), Error> {
                 rank: number,
                 ranks,
                 elements,
-            } => Rank::open(transport, number, ranks, elements).map(|opened| {
+            } => Rank::open(transport, number, ranks, elements, place).map(|opened| {
                 let address = opened.address();
                 rank = Some(opened);
                 Answer::Opened { address }
@@ -142,6 +137,7 @@ fn session(control: &mut Control, place: Place) -> Result<(), Error> {
                 Ok(Answer::Ran {
                     elapsed: Some(nanoseconds(start.elapsed())),
                     cpu: nanoseconds(cpu::time().saturating_sub(before)),
+                    delivered: None,
                 })
             }),
             Ask::Check { times } => member(&mut rank).map(|rank| Answer::Checked {

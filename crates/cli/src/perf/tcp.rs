@@ -40,7 +40,7 @@ pub(crate) struct Tcp {
 
 impl Tcp {
     /// The server listens; the client has nothing to do yet.
-    pub(crate) fn open(job: &Job, place: Place) -> Result<Self, Error> {
+    pub(crate) fn open(job: &Job, place: &Place) -> Result<Self, Error> {
         let listener = match place.role {
             Role::Client => None,
             Role::Server => Some(
@@ -93,7 +93,7 @@ impl Tcp {
         .map_err(cannot("stream over TCP"))?;
         Ok(Ran {
             elapsed: sends.then(|| start.elapsed()),
-            round_trips: None,
+            ..Ran::default()
         })
     }
 
@@ -121,6 +121,7 @@ impl Tcp {
         Ok(Ran {
             elapsed: Some(start.elapsed()),
             round_trips: Some(histogram),
+            ..Ran::default()
         })
     }
 }

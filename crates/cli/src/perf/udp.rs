@@ -54,7 +54,7 @@ struct Address {
 
 impl Udp {
     /// Binds a socket per flow.
-    pub(crate) fn open(job: &Job, place: Place) -> Result<Self, Error> {
+    pub(crate) fn open(job: &Job, place: &Place) -> Result<Self, Error> {
         if job.test.shape() != Shape::Stream && job.bytes > MOST {
             return Err(Error::new(format!(
                 "a UDP round trip holds at most {MOST} bytes"
@@ -106,7 +106,7 @@ impl Udp {
         }
         Ok(Ran {
             elapsed: sends.then(|| start.elapsed()),
-            round_trips: None,
+            ..Ran::default()
         })
     }
 
@@ -147,6 +147,7 @@ impl Udp {
         Ok(Ran {
             elapsed: Some(start.elapsed()),
             round_trips: Some(histogram),
+            ..Ran::default()
         })
     }
 }
@@ -250,7 +251,7 @@ struct Incoming {
 }
 
 impl Flow {
-    fn open(job: &Job, header: usize, place: Place) -> Result<Self, Error> {
+    fn open(job: &Job, header: usize, place: &Place) -> Result<Self, Error> {
         let set_up = cannot("set up a UDP socket");
         let socket = UdpSocket::bind((place.local, 0))
             .map_err(cannot(format_args!("open a UDP socket on {}", place.local)))?;

@@ -6,7 +6,9 @@ use std::ops::Range;
 use serde_json::Value;
 
 use crate::outcome::Error;
+use crate::perf::allreduce::rdma::RdmaRing;
 use crate::perf::allreduce::tcp::TcpRing;
+use crate::perf::endpoint::Place;
 use crate::perf::job::Transport;
 
 /// What a received part does to the part that is there.
@@ -76,6 +78,7 @@ impl Rank {
         rank: usize,
         ranks: usize,
         elements: usize,
+        place: &Place,
     ) -> Result<Self, Error> {
         let valid = (2..=Self::MOST).contains(&ranks)
             && rank < ranks
@@ -85,7 +88,7 @@ impl Rank {
         }
         let ring: Box<dyn Ring> = match transport {
             Transport::Tcp => Box::new(TcpRing::open(elements)?),
-            Transport::Rdma => return Err(Error::new("this build measures the baselines only")),
+            Transport::Rdma => Box::new(RdmaRing::open(elements, place)?),
             Transport::Udp => return Err(Error::new("there is no all-reduce over plain UDP")),
         };
         Ok(Self {

@@ -1,9 +1,8 @@
 //! Between what the engine offers and whole Ethernet frames: every packet of a test goes through
 //! bytes, ICRC included.
 
-use hirail_rnic::device::drop_reason;
 use hirail_rnic::transmit::{Flow, Run, Segment, TxPacket};
-use hirail_rnic::{Fault, PacketMeta, RoceVersion};
+use hirail_rnic::{Fault, PacketMeta, RoceVersion, drop_reason};
 use hirail_vocab::DropReason;
 use hirail_wire::ethernet::VlanTag;
 use hirail_wire::grh::Grh;

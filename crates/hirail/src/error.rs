@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hirail_rnic::VerbError;
-use hirail_vocab::WcStatus;
+use hirail_vocab::{CcOutOfRange, WcStatus};
 
+use crate::config::ConfigError;
 use crate::fork::Forked;
 use crate::port::PortError;
 
@@ -45,6 +47,23 @@ pub enum Error {
     /// The UDP port could not be opened.
     #[error(transparent)]
     Port(#[from] PortError),
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A parameter of congestion control does not fit the line rate.
+    #[error("congestion control: {0}")]
+    CongestionControl(CcOutOfRange),
+    /// The interfaces of this host cannot be listed.
+    #[error("cannot list the network interfaces: {0}")]
+    Interfaces(io::Error),
+    /// The capture file cannot be written.
+    #[error("cannot write the capture {}: {error}", .path.display())]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
     /// A descriptor or thread could not be made.
     #[error("cannot make a descriptor: {0}")]
     Descriptor(io::Error),

@@ -150,7 +150,10 @@ impl Driver {
         let timer = self.timers.peek().map(|next| next.0.0);
         let soon = self.resting_until.unwrap_or(self.latest + LINK_REST);
         let ready = rnic.device.has_ready().then_some(soon);
-        [timer, ready, rnic.device.next_paced()].into_iter().flatten().min()
+        [timer, ready, rnic.device.next_paced()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     pub(crate) fn link_mut(&mut self) -> &mut dyn Link {

@@ -151,7 +151,7 @@ impl MemoryNetwork {
             buffer: Vec::new(),
         };
         let rnic = Rnic::start(config, Box::new(link)).map_err(Error::Descriptor)?;
-        Ok(Context::new(&format!("hirail_mem{index}"), rnic))
+        Ok(Context::new(&format!("hirail_mem{index}"), rnic, None))
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

@@ -11,6 +11,7 @@
 pub(crate) mod driver;
 pub(crate) mod link;
 pub(crate) mod memory;
+pub(crate) mod open;
 pub(crate) mod progress;
 pub(crate) mod udp;
 
@@ -120,7 +121,11 @@ impl Rnic {
             };
             self.rung.store(false, Ordering::Relaxed);
             let moved = job(self, &mut driver);
-            drove = if moved || drove == Drove::Moved { Drove::Moved } else { Drove::Idle };
+            drove = if moved || drove == Drove::Moved {
+                Drove::Moved
+            } else {
+                Drove::Idle
+            };
             drop(driver);
             // A doorbell rung meanwhile found the driver taken: answer it.
             if !self.rung.load(Ordering::Acquire) {

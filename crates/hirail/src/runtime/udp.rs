@@ -1,6 +1,8 @@
 //! RoCE v2 over UDP sockets, without privileges: the port as a [`Link`].
 
+use std::collections::HashSet;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -23,6 +25,17 @@ const RUN_BYTES: usize = 72 << 10;
 /// Packets of one look at the sockets, so that a flood leaves time for sending.
 const RECEIVE_BUDGET: usize = 128;
 
+/// Where the kernel may split batches of packets.
+pub(crate) enum Segmentation {
+    /// On all paths.
+    Everywhere,
+    /// Over IPv6, and over IPv4 to these addresses: hardware that splits may number the packets
+    /// otherwise than the ICRC assumes.
+    InThisHost(HashSet<IpAddr>),
+    /// On no path.
+    Nowhere,
+}
+
 /// See the module's description.
 pub(crate) struct UdpLink {
     receiver: Receiver,
@@ -31,8 +44,7 @@ pub(crate) struct UdpLink {
     recorder: Option<Arc<Recorder>>,
     /// Interface that link-local and multicast packets leave and arrive by.
     interface: u32,
-    /// The kernel may split batches over IPv4, since it does so in software.
-    segments_ipv4: bool,
+    segmentation: Segmentation,
 }
 
 impl UdpLink {
@@ -41,7 +53,7 @@ impl UdpLink {
         mut transmitter: Transmitter,
         recorder: Option<Arc<Recorder>>,
         interface: u32,
-        segments_ipv4: bool,
+        segmentation: Segmentation,
     ) -> Self {
         if let Some(recorder) = &recorder {
             transmitter.record_to(Arc::clone(recorder));
@@ -52,7 +64,7 @@ impl UdpLink {
             transmitter,
             recorder,
             interface,
-            segments_ipv4,
+            segmentation,
         }
     }
 
@@ -60,7 +72,7 @@ impl UdpLink {
         let source = flow.source.to_ip();
         let destination = flow.destination.to_ip();
         let needs_interface = flow.destination.is_multicast()
-            || matches!(destination, std::net::IpAddr::V6(ip) if ip.is_unicast_link_local());
+            || matches!(destination, IpAddr::V6(ip) if ip.is_unicast_link_local());
         Path {
             source,
             destination,
@@ -68,7 +80,13 @@ impl UdpLink {
             traffic_class: flow.traffic_class,
             hop_limit: flow.hop_limit,
             entropy: flow.udp_source_port,
-            segmentation: self.segments_ipv4 || source.is_ipv6(),
+            segmentation: match &self.segmentation {
+                Segmentation::Everywhere => true,
+                Segmentation::Nowhere => false,
+                Segmentation::InThisHost(local) => {
+                    destination.is_ipv6() || local.contains(&destination)
+                }
+            },
         }
     }
 

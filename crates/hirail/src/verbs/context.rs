@@ -1,21 +1,21 @@
 //! An open device.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hirail_rnic::event::AsyncEvent;
-use hirail_rnic::{DeviceConfig, GidEntry, Limits, RoceVersion};
+use hirail_rnic::{GidEntry, Limits};
 use hirail_vocab::CounterSnapshot;
-use hirail_wire::{Gid, PathMtu, Qpn};
+use hirail_wire::{Gid, PathMtu};
 
 use super::cq::{CompletionChannel, Cq};
 use super::pd::Pd;
+use crate::config::Config;
 use crate::error::Error;
-use crate::port::{self, PortError, PortOptions, Recorder, Transmitter, sys};
-use crate::runtime::Rnic;
-use crate::runtime::udp::UdpLink;
+use crate::port::FastPaths;
+use crate::runtime::{Rnic, open};
 
 /// An open device: the root of all objects made on it. Clones are handles to the same device.
 #[derive(Clone)]
@@ -26,64 +26,58 @@ pub struct Context {
 pub(crate) struct ContextInner {
     pub(crate) rnic: Arc<Rnic>,
     pub(crate) name: String,
+    fast_paths: Option<FastPaths>,
 }
 
 impl Context {
-    pub(crate) fn new(name: &str, rnic: Arc<Rnic>) -> Self {
+    pub(crate) fn new(name: &str, rnic: Arc<Rnic>, fast_paths: Option<FastPaths>) -> Self {
+        let name = name.to_owned();
         Self {
             inner: Arc::new(ContextInner {
                 rnic,
-                name: name.to_owned(),
+                name,
+                fast_paths,
             }),
         }
     }
 
-    /// Opens a device on the UDP port: joins the processes that share it.
-    pub(crate) fn open_udp(
-        name: &str,
-        gids: Vec<GidEntry>,
-        port_mtu: PathMtu,
-        interface: u32,
-        segments_ipv4: bool,
-        options: &PortOptions,
-        recorder: Option<Arc<Recorder>>,
-    ) -> Result<Self, Error> {
-        let (receiver, pool) = port::open(options)?;
-        let block = receiver
-            .blocks()
-            .first()
-            .copied()
-            .ok_or(PortError::Crowded)?;
-        let qpns = block.qpns();
-        let config = DeviceConfig {
-            first_qpn: Qpn::new(qpns.start),
-            qpns: qpns.end - qpns.start,
-            seed: u128::from(sys::random()) << 64 | u128::from(sys::random()),
-            gids,
-            port_mtu,
-            ..DeviceConfig::default()
-        };
-        let transmitter = Transmitter::new(pool, options);
-        let link = UdpLink::new(receiver, transmitter, recorder, interface, segments_ipv4);
-        let rnic = Rnic::start(config, Box::new(link)).map_err(Error::Descriptor)?;
-        Ok(Self::new(name, rnic))
-    }
-
-    /// Opens the loopback device.
+    /// Opens a device by its name ([`devices::list`](crate::devices::list)), configured by the
+    /// environment ([`config`](crate::config)).
     ///
     /// # Errors
-    /// The UDP port is in use by somebody who does not share it.
+    /// There is no such device, the configuration is wrong, or the UDP port is in use by somebody
+    /// who does not share it.
+    pub fn open(name: &str) -> Result<Self, Error> {
+        open::by_name(name, &Config::load()?)
+    }
+
+    /// Opens a device by its name, configured as given.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(name: &str, config: &Config) -> Result<Self, Error> {
+        open::by_name(name, config)
+    }
+
+    /// Opens the device that has this address, configured by the environment.
+    ///
+    /// # Errors
+    /// No device has it; otherwise as [`open`](Self::open).
+    pub fn open_address(address: IpAddr) -> Result<Self, Error> {
+        open::by_address(address, &Config::load()?)
+    }
+
+    /// Opens the loopback device, configured by the environment.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
     pub fn open_loopback() -> Result<Self, Error> {
-        let gid = |ip: IpAddr| GidEntry {
-            gid: Gid::from_ip(ip),
-            version: RoceVersion::V2,
-        };
-        let gids = vec![
-            gid(Ipv4Addr::LOCALHOST.into()),
-            gid(Ipv6Addr::LOCALHOST.into()),
-        ];
-        let options = PortOptions::default();
-        Self::open_udp("hirail_lo", gids, PathMtu::Mtu4096, 1, true, &options, None)
+        Self::open("hirail_lo")
+    }
+
+    /// Which fast paths of the kernel its UDP port uses; nothing where it has none.
+    pub fn fast_paths(&self) -> Option<FastPaths> {
+        self.inner.fast_paths
     }
 
     pub(crate) fn rnic(&self) -> &Arc<Rnic> {

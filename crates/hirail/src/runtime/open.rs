@@ -1,0 +1,126 @@
+//! From a device's name to a running RNIC: the interface, the configuration, the UDP port.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hirail_rnic::{DeviceConfig, GidEntry, RoceVersion, WindowConfig};
+use hirail_wire::Qpn;
+
+use super::Rnic;
+use super::udp::{Segmentation, UdpLink};
+use crate::config::{Auto, Config};
+use crate::devices::{self, Kind, NetDevice};
+use crate::error::Error;
+use crate::port::{self, PortError, Recorder, Transmitter, sys};
+use crate::verbs::context::Context;
+
+/// Bytes in flight to a destination at most, if its buffer holds them.
+const WINDOW: u64 = 1 << 20;
+
+/// Bytes in flight to a destination at the start.
+const INITIAL_WINDOW: u64 = 256 << 10;
+
+/// Line rate where the interface does not tell one.
+const ASSUMED_RATE_BPS: u64 = 100_000_000_000;
+
+/// Opens the device called `name`.
+pub(crate) fn by_name(name: &str, config: &Config) -> Result<Context, Error> {
+    let all = devices::list().map_err(Error::Interfaces)?;
+    let Some(device) = all.iter().find(|device| device.name == name) else {
+        let known = all.into_iter().map(|device| device.name).collect();
+        return Err(Error::NoSuchDevice {
+            name: name.to_owned(),
+            known,
+        });
+    };
+    open(device, &all, config)
+}
+
+/// Opens the device that has `address`.
+pub(crate) fn by_address(address: IpAddr, config: &Config) -> Result<Context, Error> {
+    let all = devices::list().map_err(Error::Interfaces)?;
+    let has_it = |device: &&NetDevice| {
+        let is_loopback = device.kind == Kind::Loopback && address.is_loopback();
+        is_loopback || device.gids.iter().any(|gid| gid.gid.to_ip() == address)
+    };
+    let device = all
+        .iter()
+        .find(has_it)
+        .ok_or(Error::NoSuchAddress { address })?;
+    open(device, &all, config)
+}
+
+fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Context, Error> {
+    let recorder = match &config.pcap {
+        None => None,
+        Some(path) => Some(Arc::new(
+            Recorder::open(path, config.port.udp_port).map_err(|error| Error::Capture {
+                path: path.clone(),
+                error,
+            })?,
+        )),
+    };
+    let (receiver, pool) = port::open(&config.port)?;
+    let fast_paths = receiver.fast_paths();
+    let block = receiver
+        .blocks()
+        .first()
+        .copied()
+        .ok_or(PortError::Crowded)?;
+    let qpns = block.qpns();
+
+    let rate = config
+        .line_rate_bps
+        .or_else(|| device.speed_mbps.map(|mbps| u64::from(mbps) * 1_000_000))
+        .unwrap_or(ASSUMED_RATE_BPS);
+    let dcqcn = config
+        .dcqcn_params
+        .check(rate)
+        .map_err(Error::CongestionControl)?;
+    // The peer's buffer counts, which is likely made like ours; others send into it as well.
+    let maximum = config
+        .window
+        .unwrap_or_else(|| WINDOW.min(fast_paths.receive_buffer as u64 / 2));
+    let engine = DeviceConfig {
+        first_qpn: Qpn::new(qpns.start),
+        qpns: qpns.end - qpns.start,
+        seed: u128::from(sys::random()) << 64 | u128::from(sys::random()),
+        gids: device
+            .gids
+            .iter()
+            .map(|gid| GidEntry {
+                gid: gid.gid,
+                version: RoceVersion::V2,
+            })
+            .collect(),
+        port_mtu: device.path_mtu(),
+        window: WindowConfig {
+            initial: INITIAL_WINDOW.min(maximum),
+            maximum,
+            minimum: WindowConfig::default().minimum.min(maximum),
+            ..WindowConfig::default()
+        },
+        recovery: config.recovery,
+        dcqcn: Arc::new(dcqcn),
+        is_paced: config.dcqcn.or(device.kind != Kind::Loopback),
+        ..DeviceConfig::default()
+    };
+    let segmentation = match config.segmentation {
+        Auto::On => Segmentation::Everywhere,
+        Auto::Off => Segmentation::Nowhere,
+        Auto::Auto if device.splits_in_software => Segmentation::Everywhere,
+        Auto::Auto => Segmentation::InThisHost(local_addresses(all)),
+    };
+    let transmitter = Transmitter::new(pool, &config.port);
+    let link = UdpLink::new(receiver, transmitter, recorder, device.index, segmentation);
+    let rnic = Rnic::start(engine, Box::new(link)).map_err(Error::Descriptor)?;
+    Ok(Context::new(&device.name, rnic, Some(fast_paths)))
+}
+
+fn local_addresses(all: &[NetDevice]) -> HashSet<IpAddr> {
+    all.iter()
+        .flat_map(|device| &device.gids)
+        .map(|gid| gid.gid.to_ip())
+        .collect()
+}

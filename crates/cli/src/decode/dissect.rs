@@ -83,6 +83,8 @@ pub(super) enum IcrcCheck {
 /// A TCP segment.
 pub(super) struct Tcp<'a> {
     pub(super) ip: IpHeader,
+    /// Bytes behind the IP header.
+    pub(super) length: u16,
     pub(super) header: TcpHeader,
     pub(super) payload: &'a [u8],
 }
@@ -147,6 +149,7 @@ impl<'a> Dissection<'a> {
             Content::Tcp(ip, segment) => match TcpHeader::parse(segment) {
                 Ok((header, payload)) => Body::Tcp(Tcp {
                     ip,
+                    length: u16::try_from(segment.len()).unwrap_or(u16::MAX),
                     header,
                     payload,
                 }),

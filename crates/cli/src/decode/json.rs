@@ -419,7 +419,7 @@ fn cm_json(message: &Message<'_>) -> Value {
 }
 
 fn tcp_entries<M: SerializeMap>(map: &mut M, tcp: &Tcp<'_>) -> Result<(), M::Error> {
-    map.serialize_entry("ip", &ip_json(&tcp.ip, None))?;
+    map.serialize_entry("ip", &ip_json(&tcp.ip, Some(tcp.length)))?;
     let header = &tcp.header;
     let value = json!({
         "source_port": header.source_port,

@@ -19,7 +19,10 @@ const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 fn options() -> PortOptions {
     let socket = UdpSocket::bind("0.0.0.0:0").expect("port");
     let udp_port = socket.local_addr().expect("bound").port();
-    PortOptions { udp_port, ..PortOptions::default() }
+    PortOptions {
+        udp_port,
+        ..PortOptions::default()
+    }
 }
 
 fn path(address: IpAddr) -> Path {
@@ -37,15 +40,26 @@ fn path(address: IpAddr) -> Path {
 fn headers(dest: u32, operation: Operation, number: u32) -> Headers {
     let opcode = Opcode::new(Service::Rc, operation).expect("exists");
     let ext = match operation {
-        Operation::WriteFirst => Ext::Reth(Reth { va: 7, rkey: Rkey::new(9), length: 1 << 20 }),
+        Operation::WriteFirst => Ext::Reth(Reth {
+            va: 7,
+            rkey: Rkey::new(9),
+            length: 1 << 20,
+        }),
         _ => Ext::None,
     };
-    Headers::new(Bth::new(opcode, Qpn::new(dest), Psn::new(number)), None, ext).expect("valid")
+    Headers::new(
+        Bth::new(opcode, Qpn::new(dest), Psn::new(number)),
+        None,
+        ext,
+    )
+    .expect("valid")
 }
 
 /// The payload of packet `number`.
 fn payload(number: u32, len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i as u32 * 31 + number).to_le_bytes()[0]).collect()
+    (0..len)
+        .map(|i| (i as u32 * 31 + number).to_le_bytes()[0])
+        .collect()
 }
 
 fn push(tx: &mut Transmitter, headers: Headers, number: u32, len: usize) -> Result<(), PushError> {
@@ -81,7 +95,11 @@ fn receive(rx: &mut Receiver, count: usize, path: &Path, port: u16) -> Vec<Arriv
         });
         if arrived.len() < count {
             let fd = rx.as_fd().as_raw_fd();
-            let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            let mut polled = libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            };
             // SAFETY: one descriptor, as stated.
             unsafe { libc::poll(&mut polled, 1, 100) };
         }
@@ -103,19 +121,25 @@ fn everything_arrives_in_order() {
             let (mut rx, pool) = port::open(&options).expect("port");
             let dest = rx.blocks()[0].qpns().start + 3;
             let path = path(address);
-            let port = pool.source_port(Family::of(address), path.entropy).expect("socket");
+            let port = pool
+                .source_port(Family::of(address), path.entropy)
+                .expect("socket");
             assert!(port >= 0xc000);
             let mut tx = Transmitter::new(pool, &options);
             // A long write; single small ones; sizes up and down; nothing but headers.
             let mut sizes = vec![4096; 33];
-            sizes.extend([1000, 0, 0, 0, 1, 2, 3, 4, 5, 8, 8, 8, 4096, 100, 4096, 4095, 256]);
+            sizes.extend([
+                1000, 0, 0, 0, 1, 2, 3, 4, 5, 8, 8, 8, 4096, 100, 4096, 4095, 256,
+            ]);
             sizes.extend([64; 150]);
             let mut expected = Vec::new();
-            let mut number = 0;
             let mut begun = false;
-            for len in sizes {
-                let operation =
-                    if number == 0 { Operation::WriteFirst } else { Operation::WriteMiddle };
+            for (number, len) in (0..).zip(sizes) {
+                let operation = if number == 0 {
+                    Operation::WriteFirst
+                } else {
+                    Operation::WriteMiddle
+                };
                 loop {
                     if !begun {
                         tx.begin(&path).expect("socket");
@@ -132,17 +156,23 @@ fn everything_arrives_in_order() {
                     }
                 }
                 expected.push((number, payload(number, len)));
-                number += 1;
             }
             assert!(tx.flush(|_, sent| assert_eq!(sent.offered, sent.taken)));
             assert!(tx.is_empty());
             let arrived = receive(&mut rx, expected.len(), &path, port);
             let batched = arrived.iter().any(|(_, _, place)| *place > 0);
-            let arrived: Vec<_> = arrived.into_iter().map(|(psn, bytes, _)| (psn, bytes)).collect();
+            let arrived: Vec<_> = arrived
+                .into_iter()
+                .map(|(psn, bytes, _)| (psn, bytes))
+                .collect();
             assert_eq!(arrived, expected, "{address} {fast:03b}");
             let fast_paths = rx.fast_paths();
             assert_eq!(fast_paths.coalescing, options.coalescing);
-            assert_eq!(batched, options.segmentation && options.coalescing, "{fast:03b}");
+            assert_eq!(
+                batched,
+                options.segmentation && options.coalescing,
+                "{fast:03b}"
+            );
             let stats = tx.stats();
             assert_eq!(stats.packets, expected.len() as u64);
             assert_eq!(stats.messages < stats.packets, options.segmentation);
@@ -159,17 +189,37 @@ fn runs_are_reported_one_by_one() {
     let dest = rx.blocks()[0].qpns().start;
     let mut tx = Transmitter::new(pool, &options);
     let mut number = 0;
-    for (run, entropy) in [0xc001, 0xc001, 0xc002, 0xffff, 0xc001].into_iter().enumerate() {
-        tx.begin(&Path { entropy, ..path(V4) }).expect("socket");
+    for (run, entropy) in [0xc001, 0xc001, 0xc002, 0xffff, 0xc001]
+        .into_iter()
+        .enumerate()
+    {
+        tx.begin(&Path {
+            entropy,
+            ..path(V4)
+        })
+        .expect("socket");
         for _ in 0..run {
-            push(&mut tx, headers(dest, Operation::WriteMiddle, number), number, 512)
-                .expect("room");
+            push(
+                &mut tx,
+                headers(dest, Operation::WriteMiddle, number),
+                number,
+                512,
+            )
+            .expect("room");
             number += 1;
         }
     }
     let mut reports = Vec::new();
     assert!(tx.flush(|run, sent| reports.push((run, sent))));
-    let expected = |n: usize| (n, Sent { offered: n as u32, taken: n as u32 });
+    let expected = |n: usize| {
+        (
+            n,
+            Sent {
+                offered: n as u32,
+                taken: n as u32,
+            },
+        )
+    };
     assert_eq!(reports, (0..5).map(expected).collect::<Vec<_>>());
     let mut count = 0;
     let end = Instant::now() + Duration::from_secs(10);
@@ -190,13 +240,33 @@ fn a_fault_ends_the_run() {
     let mut tx = Transmitter::new(pool, &options);
     tx.begin(&path).expect("socket");
     for number in 0..2 {
-        push(&mut tx, headers(dest, Operation::WriteMiddle, number), number, 100).expect("room");
+        push(
+            &mut tx,
+            headers(dest, Operation::WriteMiddle, number),
+            number,
+            100,
+        )
+        .expect("room");
     }
     let bad = headers(dest, Operation::WriteMiddle, 2);
     assert_eq!(tx.push(&bad, 100, |_, _| Err(Fault)), Err(PushError::Fault));
-    tx.flush(|run, sent| assert_eq!((run, sent), (0, Sent { offered: 2, taken: 2 })));
+    tx.flush(|run, sent| {
+        assert_eq!(
+            (run, sent),
+            (
+                0,
+                Sent {
+                    offered: 2,
+                    taken: 2
+                }
+            )
+        )
+    });
     let arrived = receive(&mut rx, 2, &path, port);
-    assert_eq!(arrived.iter().map(|arrived| arrived.0).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(
+        arrived.iter().map(|arrived| arrived.0).collect::<Vec<_>>(),
+        [0, 1]
+    );
 }
 
 /// What the kernel refuses for good counts as lost on the way; the path after it works.
@@ -207,12 +277,20 @@ fn refused_packets_are_lost() {
     let dest = rx.blocks()[0].qpns().start;
     let mut tx = Transmitter::new(pool, &options);
     // Not an address of this host.
-    let nowhere = Path { source: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99)), ..path(V4) };
+    let nowhere = Path {
+        source: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99)),
+        ..path(V4)
+    };
     for path in [nowhere, path(V4)] {
         tx.begin(&path).expect("socket");
         for number in 0..4 {
-            push(&mut tx, headers(dest, Operation::WriteMiddle, number), number, 64)
-                .expect("room");
+            push(
+                &mut tx,
+                headers(dest, Operation::WriteMiddle, number),
+                number,
+                64,
+            )
+            .expect("room");
         }
     }
     let mut reports = Vec::new();
@@ -226,8 +304,7 @@ fn refused_packets_are_lost() {
 /// The capture holds every packet both ways, as a dissector wants it.
 #[test]
 fn records_every_packet() {
-    let file =
-        std::env::temp_dir().join(format!("hirail-port-data-{}.pcapng", std::process::id()));
+    let file = std::env::temp_dir().join(format!("hirail-port-data-{}.pcapng", std::process::id()));
     for address in [V4, V6] {
         // An earlier capture is replaced.
         let options = options();
@@ -240,8 +317,13 @@ fn records_every_packet() {
         tx.record_to(recorder.clone());
         tx.begin(&path).expect("socket");
         for number in 0..20 {
-            push(&mut tx, headers(dest, Operation::WriteMiddle, number), number, 256)
-                .expect("room");
+            push(
+                &mut tx,
+                headers(dest, Operation::WriteMiddle, number),
+                number,
+                256,
+            )
+            .expect("room");
         }
         tx.flush(|_, _| {});
         let mut checker = IcrcChecker::new();

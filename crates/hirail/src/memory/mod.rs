@@ -3,8 +3,8 @@
 //! Registered memory belongs to the application. It may be written while it is read, its pages may
 //! be unmapped or made read-only at any moment, and with one-sided operations nobody asks first. So
 //! there is never a `&[u8]` nor a `&mut [u8]` over it: every access is a copy, a word or an atomic
-//! in a handful of assembly routines ([`guard`]), and a page that is not there any more makes that
-//! access fail instead of killing the process ([`handler`]).
+//! in a handful of assembly routines (`guard`), and a page that is not there any more makes that
+//! access fail instead of killing the process (`handler`).
 //!
 //! The order of stores is part of the contract. Applications poll the last byte of a buffer, so the
 //! last byte of a payload becomes visible after all others (`transport.md` 3.13), and in one piece

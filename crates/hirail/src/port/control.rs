@@ -14,6 +14,8 @@ use super::sys;
 const MARK: [u8; 4] = *b"hrC\x01";
 const HEADER: usize = 32;
 const ENTRY: usize = 32;
+/// Messages of other users and other versions that are dropped at one look.
+const MOST_IGNORED: usize = 64;
 /// Bytes of the longest message.
 pub(super) const MAX: usize = HEADER + sys::MAX_PASSED * ENTRY;
 
@@ -71,7 +73,8 @@ impl Message {
         socket: BorrowedFd<'_>,
         buffer: &mut [u8; MAX],
     ) -> Option<(Self, Vec<OwnedFd>)> {
-        loop {
+        // Others may write here too: not for ever at a time.
+        for _ in 0..MOST_IGNORED {
             let received = sys::receive_with(socket.as_fd(), buffer).ok()?;
             if received.uid != Some(sys::user()) {
                 continue;
@@ -80,6 +83,7 @@ impl Message {
                 return Some((message, received.passed));
             }
         }
+        None
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -91,13 +91,14 @@ impl IcrcChecker {
                 .try_other_fragment_bit(covered, *received)
                 .ok_or(BadIcrc)?,
         };
-        // Also where it is refused: a peer that counts from anywhere is believed from its second
-        // packet on.
-        let last_id = peer.last_id.replace(id);
-        let is_near = last_id.is_some_and(|last| {
-            let jump = id.wrapping_sub(last);
-            jump <= MAX_JUMP || jump.wrapping_neg() <= MAX_REORDERING
-        });
+        let jump = peer.last_id.map(|last| id.wrapping_sub(last));
+        let is_late = jump.is_some_and(|jump| jump.wrapping_neg() <= MAX_REORDERING);
+        let is_near = is_late || jump.is_some_and(|jump| jump <= MAX_JUMP);
+        if !is_late {
+            // Also where it is refused: a peer that counts from anywhere is believed from its
+            // second packet on.
+            peer.last_id = Some(id);
+        }
         if id <= MAX_PLACE || is_near {
             Ok(id)
         } else {

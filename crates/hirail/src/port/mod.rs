@@ -3,13 +3,13 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`registry`] | who owns which queue pair numbers; how packets find their owner whatever dies |
+//! | `registry` | who owns which queue pair numbers; how packets find their owner whatever dies |
 //! | [`steering`] | queue pair numbers in blocks, and the BPF program that picks sockets by them |
 //! | [`socket`] | sockets and their options |
-//! | [`recv`], [`forward`] | batches in, packets to their owners |
+//! | [`recv`], `forward` | batches in, packets to their owners |
 //! | [`send`] | packets to batches, and out |
 //! | [`icrc_check`] | the ICRC through a socket that hides a field |
-//! | [`gsi`] | QP 1, which all processes share |
+//! | `gsi` | QP 1, which all processes share |
 //! | [`pcap`] | `HIRAIL_PCAP` |
 //!
 //! [`open`] gives a [`Receiver`], which belongs to whoever drives the device, and a

@@ -2,7 +2,7 @@
 //! one without a copy or an allocation.
 //!
 //! The kernel may join packets of one sender into one message (`UDP_GRO`), whatever queue pairs they
-//! are for. Those of other processes are passed on ([`forward`](super::forward)).
+//! are for. Those of other processes are passed on (`forward`).
 
 use core::mem::zeroed;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -4,7 +4,7 @@
 //! # Seats
 //!
 //! The kernel keeps the sockets of a `SO_REUSEPORT` group in a list, and a BPF program picks one by
-//! its position ([`steering`](super::steering)). When a socket is closed, the last one moves into its
+//! its position ([`steering`]). When a socket is closed, the last one moves into its
 //! place, and packets go astray until somebody notices. So sockets are not closed: **every member
 //! holds every socket of the group**, passed over Unix sockets. A process that is killed leaves its
 //! seat behind, occupied by nobody, and no other seat moves; the next process that comes takes it
@@ -74,17 +74,23 @@ pub(super) struct Membership {
     /// Every socket of the group that we hold.
     seats: Vec<Seat>,
     /// The program that we attached last, per family: common position and moved seats.
-    attached: [Option<(u16, Vec<(QpnBlock, u16)>)>; 2],
+    attached: [Option<Map>; 2],
     /// Sockets in the group that we do not hold, when we looked last.
     unheld: [Vec<u64>; 2],
     steering: Steering,
     /// Marks probes of ours.
     nonce: u64,
+    /// The users whose sockets hold the port while we may not.
+    holders: Vec<u32>,
     /// Periods since we joined.
     periods: u32,
     /// Whether no member told us about the group: there is none, or none that answers.
     is_founder: bool,
 }
+
+/// What a program is made from: the position of the common socket, and the seats that are not at
+/// the position of their number.
+type Map = (u16, Vec<(QpnBlock, u16)>);
 
 /// A block and the names that go with it. Dropping it gives the block back.
 #[derive(Debug)]
@@ -124,6 +130,7 @@ impl Membership {
             unheld: [Vec::new(), Vec::new()],
             steering: Steering::Off,
             nonce: sys::random(),
+            holders: Vec::new(),
             periods: 0,
             is_founder: true,
         };
@@ -141,6 +148,7 @@ impl Membership {
                 this.seats.clear();
                 this.claim_forwarded()?;
                 this.steering = Steering::Forwarded;
+                this.note_holders();
             }
             Err(error) => return Err(error),
         }
@@ -299,12 +307,7 @@ impl Membership {
 
     /// Whether forwarded packets from `uid` are believed.
     pub(super) fn trusts(&self, uid: u32) -> bool {
-        uid == sys::user()
-            || uid == 0
-            || (self.steering == Steering::Forwarded
-                && census::sockets(Family::V4, self.options.udp_port)
-                    .iter()
-                    .any(|listed| listed.uid == uid))
+        uid == sys::user() || uid == 0 || self.holders.contains(&uid)
     }
 
     /// Takes a free seat over, or adds one; makes sure that there is a common socket.
@@ -441,9 +444,8 @@ impl Membership {
 
     /// Takes the port over once the other user's group is gone. Returns whether it was.
     fn take_over(&mut self) -> bool {
-        let port = self.options.udp_port;
-        if !census::sockets(Family::V4, port).is_empty() || self.ensure_common(Family::V4).is_err()
-        {
+        self.note_holders();
+        if !self.holders.is_empty() || self.ensure_common(Family::V4).is_err() {
             return false;
         }
         let _ = self.ensure_common(Family::V6);
@@ -451,6 +453,12 @@ impl Membership {
         self.steer();
         self.share_with_everybody(0);
         true
+    }
+
+    fn note_holders(&mut self) {
+        let listed = census::sockets(Family::V4, self.options.udp_port);
+        self.holders = listed.into_iter().map(|socket| socket.uid).collect();
+        self.holders.dedup();
     }
 
     /// Makes sure that packets for `block` come to its own socket. False where that cannot be seen:
@@ -593,7 +601,7 @@ impl Membership {
     }
 
     /// Position of the common socket and seats that are not where their number says.
-    fn map(&self, family: Family) -> (u16, Vec<(QpnBlock, u16)>) {
+    fn map(&self, family: Family) -> Map {
         let entries = || {
             self.seats
                 .iter()

@@ -221,7 +221,8 @@ impl Transmitter {
 
     /// The UDP source port that packets on `path` leave with.
     pub fn source_port(&self, path: &Path) -> io::Result<u16> {
-        self.pool.source_port(Family::of(path.destination), path.entropy)
+        self.pool
+            .source_port(Family::of(path.destination), path.entropy)
     }
 
     /// Whether nothing waits for a flush.

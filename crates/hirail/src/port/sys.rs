@@ -500,7 +500,11 @@ fn ethtool(interface: &str, question: &mut [u32]) -> io::Result<()> {
     let mut name = [0; libc::IFNAMSIZ];
     let len = interface.len().min(name.len() - 1);
     name[..len].copy_from_slice(&interface.as_bytes()[..len]);
-    let mut request = Request { name, data: question.as_mut_ptr(), rest: [0; 2] };
+    let mut request = Request {
+        name,
+        data: question.as_mut_ptr(),
+        rest: [0; 2],
+    };
     // SAFETY: the request has the layout of `struct ifreq`. The callers below ask questions whose
     // answers, as the kernel documents, fit what they passed.
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) }).map(drop)
@@ -517,7 +521,9 @@ pub(crate) fn link_speed(interface: &str) -> Option<u32> {
     question[0] = GET_LINK_SETTINGS;
     // The first answer is how long the masks are, as a negative number.
     ethtool(interface, &mut question).ok()?;
-    let words = question[MASK_WORDS].to_ne_bytes()[3].cast_signed().checked_neg()?;
+    let words = question[MASK_WORDS].to_ne_bytes()[3]
+        .cast_signed()
+        .checked_neg()?;
     question = [0; WORDS + 3 * 127];
     question[0] = GET_LINK_SETTINGS;
     question[MASK_WORDS] = u32::from_ne_bytes([0, 0, 0, words.cast_unsigned()]);
@@ -535,7 +541,9 @@ pub(crate) fn interface_feature(interface: &str, feature: &str) -> Option<bool> 
     const STRING_WORDS: usize = 8;
     let mut info = [GET_SET_INFO, 0, 1 << FEATURES, 0, 0];
     ethtool(interface, &mut info).ok()?;
-    let count = usize::try_from(info[4]).ok().filter(|count| *count <= 1024)?;
+    let count = usize::try_from(info[4])
+        .ok()
+        .filter(|count| *count <= 1024)?;
     let mut strings = vec![0; 3 + count * STRING_WORDS];
     strings[..3].copy_from_slice(&[GET_STRINGS, FEATURES, info[4]]);
     ethtool(interface, &mut strings).ok()?;

@@ -38,6 +38,8 @@ pub(crate) struct Requester {
     pub(crate) sent_end: Psn,
     /// Bytes between `una` and the cursor, as charged to the window.
     pub(crate) in_flight: u64,
+    /// Bytes set aside in the window for the run that the link has not answered.
+    reserved: u64,
     /// READ requests and atomics without a full response.
     pub(crate) slots_used: u32,
     /// Packets sent since the last request for acknowledgement.
@@ -180,9 +182,22 @@ pub(crate) fn offer<H: Host>(
         }
     }
     if run.is_empty() {
-        Offer::Nothing
-    } else {
-        Offer::Filled
+        return Offer::Nothing;
+    }
+    if let Some(window) = &q.window {
+        q.requester.reserved = builder.cost;
+        window.lock().reserve(builder.cost);
+    }
+    Offer::Filled
+}
+
+/// The link has answered, or what was offered is void: the window gets back what was set aside.
+pub(crate) fn unreserve<H: Host>(q: &mut Inner<H>) {
+    let bytes = core::mem::take(&mut q.requester.reserved);
+    if bytes > 0
+        && let Some(window) = &q.window
+    {
+        window.lock().unreserve(bytes);
     }
 }
 
@@ -302,6 +317,8 @@ struct Builder {
     /// A request for acknowledgement goes out at least once per so many bytes.
     ask_every: u64,
     destination: Option<UdDestination>,
+    /// Bytes of all packets added, as charged to the window.
+    cost: u64,
 }
 
 impl Builder {
@@ -321,6 +338,7 @@ impl Builder {
             room,
             ask_every: cap / 4,
             destination: None,
+            cost: 0,
         }
     }
 
@@ -668,6 +686,7 @@ impl Builder {
     }
 
     fn account(&mut self, asked: bool, cost: u64) {
+        self.cost += cost;
         if self.room != u64::MAX {
             self.room = self.room.saturating_sub(cost);
         } else {

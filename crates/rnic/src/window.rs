@@ -50,6 +50,8 @@ pub(crate) struct Window<H: Host> {
     config: WindowConfig,
     cap: u64,
     in_flight: u64,
+    /// Bytes of runs that were offered to the link and not answered yet.
+    reserved: u64,
     last_cut: Option<Instant>,
     /// QPs that had something to send and found the window full.
     waiting: VecDeque<(Class, Arc<Qp<H>>)>,
@@ -64,6 +66,7 @@ impl<H: Host> Window<H> {
             config,
             cap: config.initial.max(config.minimum),
             in_flight: 0,
+            reserved: 0,
             last_cut: None,
             waiting: VecDeque::new(),
             users: 0,
@@ -79,11 +82,23 @@ impl<H: Host> Window<H> {
 
     /// Bytes that may be sent now. One packet may always go when nothing is in flight.
     pub(crate) fn room(&self) -> u64 {
-        if self.in_flight == 0 {
+        let taken = self.in_flight + self.reserved;
+        if taken == 0 {
             u64::MAX
         } else {
-            self.cap.saturating_sub(self.in_flight)
+            self.cap.saturating_sub(taken)
         }
+    }
+
+    /// Sets bytes aside for a run that is offered.
+    pub(crate) fn reserve(&mut self, bytes: u64) {
+        self.reserved += bytes;
+    }
+
+    /// The run was answered, or is void.
+    pub(crate) fn unreserve(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.reserved, "unreserved {bytes} of {}", self.reserved);
+        self.reserved = self.reserved.saturating_sub(bytes);
     }
 
     pub(crate) fn cap(&self) -> u64 {
@@ -125,7 +140,7 @@ impl<H: Host> Window<H> {
     /// Puts a QP that found the window full in the waiting line; false when the window has emptied
     /// meanwhile and nothing would wake it.
     pub(crate) fn wait(&mut self, class: Class, qp: &Arc<Qp<H>>) -> bool {
-        if self.in_flight == 0 {
+        if self.in_flight + self.reserved == 0 {
             return false;
         }
         self.waiting.push_back((class, Arc::clone(qp)));

@@ -147,6 +147,9 @@ impl<H: Host> Device<H> {
         let mut inner = qp.inner.lock();
         let q = &mut *inner;
         q.offered &= !run.work.bit();
+        if run.work == Work::Requests {
+            requester::unreserve(q);
+        }
         self.counters.add(Counter::PortXmitPackets, taken as u64);
         let octets: usize = run.packets()[..taken]
             .iter()

@@ -555,6 +555,7 @@ impl<H: Host> Device<H> {
             q.class = Class::data(flow.priority);
             self.schedule().admit(q.class);
             q.flow = Some(Box::new(flow));
+            crate::requester::unreserve(q);
             if let Some(old) = q.window.take() {
                 q.release_window(cx, &old);
             }

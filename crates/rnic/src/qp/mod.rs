@@ -312,6 +312,7 @@ impl<H: Host> Inner<H> {
 
     /// Gives the window back whatever this QP had in flight.
     pub(crate) fn release_in_flight(&mut self, cx: Cx<'_, H>) {
+        crate::requester::unreserve(self);
         let bytes = core::mem::take(&mut self.requester.in_flight);
         if bytes > 0
             && let Some(window) = &self.window

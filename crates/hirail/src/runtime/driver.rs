@@ -6,9 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hirail_rnic::transmit::Run;
+use hirail_rnic::transmit::{OpenClasses, Run};
 use hirail_rnic::{Instant, Span, Timer};
-use hirail_vocab::DropReason;
+use hirail_vocab::{Counter, DropReason};
 use hirail_wire::Headers;
 
 use super::link::{Arrival, Link, Outcome, Sink};
@@ -32,6 +32,8 @@ pub(crate) struct Driver {
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     /// The link had no room: not before this time again.
     resting_until: Option<Instant>,
+    /// Classes are closed and nothing was ready in the others: the link says when to go on.
+    is_held_back: bool,
     /// The latest time that the engine was given.
     latest: Instant,
 }
@@ -44,6 +46,7 @@ impl Driver {
             outcomes: Vec::with_capacity(RUNS),
             timers: BinaryHeap::new(),
             resting_until: None,
+            is_held_back: false,
             latest: Instant::EPOCH,
         }
     }
@@ -78,7 +81,8 @@ impl Driver {
         }
         self.resting_until = None;
         let budget = self.link.budget();
-        let open = self.link.open();
+        let open = self.link.open(now);
+        self.is_held_back = false;
         let mut moved = false;
         for _ in 0..ROUNDS {
             let mut count = 0;
@@ -90,6 +94,7 @@ impl Driver {
                 count += 1;
             }
             if count == 0 {
+                self.is_held_back = open != OpenClasses::ALL;
                 break;
             }
             moved = true;
@@ -116,6 +121,7 @@ impl Driver {
         let mut sink = Receive { rnic, now };
         let count = self.link.receive(sweep, &mut sink);
         if count > 0 {
+            self.is_held_back = false;
             self.collect_timers(rnic);
         }
         count > 0
@@ -132,6 +138,7 @@ impl Driver {
             fired = true;
         }
         if fired {
+            self.is_held_back = false;
             self.collect_timers(rnic);
         }
         fired
@@ -149,8 +156,10 @@ impl Driver {
         self.collect_timers(rnic);
         let timer = self.timers.peek().map(|next| next.0.0);
         let soon = self.resting_until.unwrap_or(self.latest + LINK_REST);
-        let ready = rnic.device.has_ready().then_some(soon);
-        [timer, ready, rnic.device.next_paced()]
+        let is_ready = !self.is_held_back && rnic.device.has_ready();
+        let ready = is_ready.then_some(soon);
+        let link = self.link.next_wakeup();
+        [timer, ready, link, rnic.device.next_paced()]
             .into_iter()
             .flatten()
             .min()
@@ -189,5 +198,9 @@ impl Sink for Receive<'_> {
 
     fn refused(&mut self, reason: DropReason) {
         self.rnic.device.counters().drop_packet(reason);
+    }
+
+    fn count(&mut self, counter: Counter, amount: u64) {
+        self.rnic.device.counters().add(counter, amount);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::os::fd::OwnedFd;
 
-use hirail_rnic::PacketMeta;
 use hirail_rnic::transmit::{Budget, OpenClasses, Run};
-use hirail_vocab::DropReason;
+use hirail_rnic::{Instant, PacketMeta};
+use hirail_vocab::{Counter, DropReason};
 use hirail_wire::Gid;
 
 use super::Threads;
@@ -23,6 +23,8 @@ pub(crate) trait Sink {
     fn packet(&mut self, arrival: Arrival<'_>);
     /// A packet that the link itself refused.
     fn refused(&mut self, reason: DropReason);
+    /// Something else that the link counts.
+    fn count(&mut self, counter: Counter, amount: u64);
 }
 
 /// What became of a run.
@@ -56,7 +58,13 @@ pub(crate) trait Link: Send {
     fn leave(&mut self, group: Gid);
 
     /// Classes that may be sent now.
-    fn open(&self) -> OpenClasses {
+    fn open(&mut self, _now: Instant) -> OpenClasses {
         OpenClasses::ALL
+    }
+
+    /// When the link must be driven again even if nothing arrives: a class opens, or something that
+    /// it waits for is due.
+    fn next_wakeup(&self) -> Option<Instant> {
+        None
     }
 }

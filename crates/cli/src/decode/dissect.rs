@@ -15,7 +15,7 @@ use hirail_wire::mac_control::MacControl;
 use hirail_wire::mad::Mad;
 use hirail_wire::pcap::LinkType;
 use hirail_wire::udp::{ROCE_PORT, UdpHeader};
-use hirail_wire::view::IbView;
+use hirail_wire::view::{IbView, field};
 use hirail_wire::{FrameView, Framing, Headers, Icrc, Operation, ParseError, Qpn, Service};
 
 /// A packet as it was captured: what it begins with, its bytes, and how many there were.
@@ -55,8 +55,10 @@ pub(super) struct Roce<'a> {
     pub(super) udp: Option<Udp>,
     /// All fields that can be read.
     pub(super) view: IbView<'a>,
-    /// Headers and payload, if they are legal.
-    pub(super) headers: Option<(Headers, &'a [u8])>,
+    /// Headers, if they are legal.
+    pub(super) headers: Option<Headers>,
+    /// Bytes of payload on the wire, of which the capture may hold less.
+    pub(super) payload_len: usize,
     pub(super) icrc: IcrcCheck,
     /// A management datagram to QP1.
     pub(super) mad: Option<Mad<'a>>,
@@ -212,11 +214,12 @@ impl<'a> Dissection<'a> {
 }
 
 impl<'a> Roce<'a> {
+    /// A packet with headers and payload, if they are legal; else with what can be read.
     fn new(
         framing: Framing,
         packet: &[u8],
         view: IbView<'a>,
-        headers: Option<(Headers, &'a [u8])>,
+        parsed: Option<(Headers, &'a [u8])>,
         icrc: IcrcCheck,
     ) -> Self {
         let udp = match framing {
@@ -230,19 +233,46 @@ impl<'a> Roce<'a> {
                 })
             }),
         };
-        let mad = headers.and_then(|(headers, payload)| {
-            let to_gsi =
-                headers.bth().dest_qp == Qpn::GSI && headers.opcode().service() == Service::Ud;
-            to_gsi.then(|| Mad::parse(payload).ok())?
+        let payload = parsed.map(|(_, payload)| payload).or(view.payload());
+        let headers = parsed.map(|(headers, _)| headers);
+        let to_gsi = headers.is_some_and(|headers| {
+            headers.bth().dest_qp == Qpn::GSI && headers.opcode().service() == Service::Ud
         });
+        let mad = payload
+            .filter(|_| to_gsi)
+            .and_then(|payload| Mad::parse(payload).ok());
+        let payload_len = payload.map_or(0, <[u8]>::len);
         Self {
             framing,
             udp,
             view,
             headers,
+            payload_len,
             icrc,
             mad,
         }
+    }
+
+    /// A packet of which the capture holds only the beginning. `len` are its bytes from BTH to
+    /// ICRC.
+    fn cut_off(framing: Framing, packet: &[u8], ib: &'a [u8], len: usize) -> Self {
+        let view = IbView::new(ib);
+        let mut roce = Self::new(framing, packet, view, None, IcrcCheck::Unknown);
+        let parsed = view.opcode().zip(view.pad()).and_then(|(opcode, pad)| {
+            // The headers alone are legal without the pad, which is behind the payload.
+            let mut bytes = [0; Headers::MAX_LEN];
+            let bytes = &mut bytes[..opcode.header_len()];
+            bytes.copy_from_slice(ib.get(..opcode.header_len())?);
+            bytes[field::FLAGS] &= !0x30;
+            let (headers, _) = Headers::parse(bytes).ok()?;
+            let payload_len = len.checked_sub(opcode.header_len() + usize::from(pad) + 4)?;
+            Some((headers.with_pad(pad), payload_len))
+        });
+        if let Some((headers, payload_len)) = parsed {
+            roce.headers = Some(headers);
+            roce.payload_len = payload_len;
+        }
+        roce
     }
 
     pub(super) fn source(&self) -> IpAddr {
@@ -255,14 +285,6 @@ impl<'a> Roce<'a> {
 
     pub(super) fn ecn(&self) -> Ecn {
         Ecn::from_traffic_class(self.framing.traffic_class())
-    }
-
-    /// Payload bytes, as far as they were captured.
-    pub(super) fn payload_len(&self) -> usize {
-        match self.headers {
-            Some((_, payload)) => payload.len(),
-            None => self.view.payload().map_or(0, <[u8]>::len),
-        }
     }
 
     /// The operation, where the opcode is a defined one.
@@ -367,7 +389,7 @@ fn salvage_ib<'a>(
     cover_network: impl FnOnce(&mut Icrc) -> Option<()>,
 ) -> Roce<'a> {
     let Some((body, &received)) = ib.get(..len).and_then(<[u8]>::split_last_chunk::<4>) else {
-        return Roce::new(framing, packet, IbView::new(ib), None, IcrcCheck::Unknown);
+        return Roce::cut_off(framing, packet, ib, len);
     };
     let mut icrc = Icrc::new();
     let check = cover_network(&mut icrc).map_or(IcrcCheck::Unknown, |()| {

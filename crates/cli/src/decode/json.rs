@@ -198,7 +198,7 @@ fn roce_entries<M: SerializeMap>(map: &mut M, roce: &Roce<'_>) -> Result<(), M::
     });
     map.serialize_entry("bth", &bth)?;
     extension_entries(map, roce)?;
-    map.serialize_entry("payload_length", &roce.payload_len())?;
+    map.serialize_entry("payload_length", &roce.payload_len)?;
     match roce.icrc {
         IcrcCheck::Ok(received) => map.serialize_entry("icrc_bytes", &hex(&received))?,
         IcrcCheck::Bad { received, computed } => {
@@ -276,7 +276,7 @@ fn extension_entries<M: SerializeMap>(map: &mut M, roce: &Roce<'_>) -> Result<()
     if let Some(imm) = view.imm() {
         map.serialize_entry("immediate", &u32::from_be_bytes(imm))?;
     }
-    let Some((headers, _)) = &roce.headers else {
+    let Some(headers) = &roce.headers else {
         return Ok(());
     };
     match headers.ext() {

@@ -338,7 +338,7 @@ fn roce_line(line: &mut Line, roce: &Roce<'_>) {
     .filter(|(set, _)| *set)
     .map(|(_, letter)| letter)
     .collect();
-    line.cells[7] = roce.payload_len().to_string();
+    line.cells[7] = roce.payload_len.to_string();
     let (icrc, word) = match roce.icrc {
         IcrcCheck::Ok(_) => (Icrc::Ok, "ok"),
         IcrcCheck::Bad { .. } => (Icrc::Bad, "BAD"),
@@ -423,7 +423,7 @@ fn extension_headers(roce: &Roce<'_>) -> String {
     if let Some(imm) = view.imm() {
         push(&mut text, &format!("imm={:08x}", u32::from_be_bytes(imm)));
     }
-    let ext = roce.headers.as_ref().map(|(headers, _)| headers.ext());
+    let ext = roce.headers.as_ref().map(|headers| headers.ext());
     if let Some(ext @ (Ext::Hello(_) | Ext::Sack(_))) = ext {
         push(&mut text, ext.to_string().trim());
     }
@@ -693,7 +693,7 @@ fn note(event: &Event) -> (Style, String) {
     match event {
         Event::Missing { packets: 1 } => (WARN, "1 packet before it is missing".to_owned()),
         Event::Missing { packets } => (WARN, format!("{packets} packets before it are missing")),
-        Event::Late => (WARN, "late, had been missing".to_owned()),
+        Event::Late => (WARN, "late".to_owned()),
         Event::Again => (WARN, "sent again".to_owned()),
         Event::Copy => (WARN, "duplicate".to_owned()),
         Event::Restart => (WARN, "far-off PSN: another connection".to_owned()),
@@ -726,7 +726,7 @@ fn note(event: &Event) -> (Style, String) {
         Event::CmAgain => (WARN, "repeated".to_owned()),
         Event::TcpAgain { bytes } => (WARN, format!("{bytes} B sent again")),
         Event::TcpMissing { bytes } => (WARN, format!("{bytes} B before it are missing")),
-        Event::TcpLate => (WARN, "late, had been missing".to_owned()),
+        Event::TcpLate => (WARN, "late".to_owned()),
         Event::LostTrack(why) => (BAD, format!("not followed any more: {why}")),
     }
 }

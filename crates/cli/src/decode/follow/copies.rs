@@ -18,9 +18,9 @@ const IN_A_ROW_NS: u64 = 100_000;
 pub(super) enum Sent {
     /// Together with an earlier one: the network made a second one.
     AsCopy,
-    /// Before another one that came earlier: it was overtaken.
+    /// Before all of its like, or if it has none before any other, that came earlier: it was overtaken.
     Before,
-    /// After all others.
+    /// After one of its like, or after all others.
     After,
     /// Nobody can tell.
     Unknown,
@@ -33,6 +33,7 @@ pub(super) enum Sent {
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     latest: VecDeque<Seen>,
+    /// The last of the Identifications in their order.
     newest_id: Option<u16>,
     /// Different packets had the same Identification.
     ids_repeat: bool,
@@ -61,16 +62,19 @@ impl Copies {
         let same_id = self.latest.iter().rev().find(|seen| seen.id == id);
         self.ids_repeat |= same_id.is_some_and(|seen| !like(seen));
         let sent = if id != 0 && !self.ids_repeat {
-            let newer = self
-                .newest_id
-                .is_none_or(|newest| id.wrapping_sub(newest) < 0x8000);
-            if newer {
+            let newest = *self.newest_id.get_or_insert(id);
+            let mut likes = self.latest.iter().filter(|seen| like(seen)).peekable();
+            // The first of its kind is compared with all others.
+            let is_first = likes.peek().is_none();
+            let overtaken = is_first && is_after(newest, id)
+                || !is_first && likes.all(|seen| is_after(seen.id, id));
+            if is_after(id, newest) {
                 self.newest_id = Some(id);
             }
-            match (same_id.is_some(), newer) {
-                (true, _) => Sent::AsCopy,
-                (false, true) => Sent::After,
-                (false, false) => Sent::Before,
+            match same_id {
+                Some(_) => Sent::AsCopy,
+                None if overtaken => Sent::Before,
+                None => Sent::After,
             }
         } else {
             let at_once = self.latest.back().is_some_and(|seen| {
@@ -98,6 +102,12 @@ impl Copies {
     }
 }
 
+/// Whether one Identification was counted after another one.
+const fn is_after(id: u16, other: u16) -> bool {
+    let distance = id.wrapping_sub(other);
+    distance != 0 && distance < 0x8000
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,8 +128,12 @@ mod tests {
             (4, 2, 30, false),
             (3, 1, 40, false),
             (1, 3, 50, false),
+            // Sent again after its like, overtaken by another one.
+            (5, 6, 60, false),
+            (4, 5, 70, false),
         ];
-        assert_eq!(taken(packets), [After, AsCopy, After, After, Before, After]);
+        let expected = [After, AsCopy, After, After, Before, After, After, After];
+        assert_eq!(taken(packets), expected);
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Side {
 pub(super) enum Event {
     /// So many packets before this one have not been seen.
     Missing { packets: u64 },
-    /// It was missing before; nobody had asked for it again.
+    /// It was sent before another one that came earlier.
     Late,
     /// Its sender sent it again.
     Again,
@@ -236,7 +236,7 @@ impl Follower {
     /// Takes the next packet of the capture.
     pub(super) fn follow(&mut self, time: Option<u64>, packet: &Dissection<'_>) -> Story {
         let story = match &packet.content {
-            Body::Roce(roce) => self.roce(time, roce),
+            Body::Roce(roce) => self.roce(time, roce, packet.refused.is_some()),
             Body::Tcp(tcp) => self.tcp(time, tcp),
             _ => return Story::default(),
         };

@@ -73,11 +73,14 @@ impl Packet<'_> {
 }
 
 impl Follower {
-    pub(super) fn roce(&mut self, time: Option<u64>, roce: &Roce<'_>) -> Story {
+    pub(super) fn roce(&mut self, time: Option<u64>, roce: &Roce<'_>, refused: bool) -> Story {
         let (source, dest) = (roce.source(), roce.dest());
         let corrupt = matches!(roce.icrc, IcrcCheck::Bad { .. });
-        let Some((headers, payload)) = roce.headers.as_ref().filter(|_| !corrupt) else {
-            return self.damaged(source, dest, roce.view.dest_qp(), corrupt);
+        let intact = roce.headers.as_ref().filter(|_| !corrupt && !refused);
+        let Some(headers) = intact else {
+            // Of what the capture cut in the middle of the headers, nobody knows that it is bad.
+            let refused = refused && !corrupt;
+            return self.damaged(source, dest, roce.view.dest_qp(), corrupt, refused);
         };
         use hirail_wire::Service as S;
         let service = match headers.opcode().service() {
@@ -89,7 +92,7 @@ impl Follower {
                     Some((mad, message)) => {
                         self.cm(source, dest, mad.header.transaction_id, &message)
                     }
-                    None => self.datagram(source, dest, headers, payload.len(), roce.ecn()),
+                    None => self.datagram(source, dest, headers, roce.payload_len, roce.ecn()),
                 };
             }
             S::Cnp | S::Manufacturer => {
@@ -118,12 +121,20 @@ impl Follower {
             marked: roce.ecn() == Ecn::Ce,
             service,
             headers,
-            payload: payload.len(),
+            payload: roce.payload_len,
         })
     }
 
-    /// A packet that no receiver takes: it is counted where it seems to belong, and changes nothing.
-    fn damaged(&mut self, source: IpAddr, dest: IpAddr, qp: Option<Qpn>, corrupt: bool) -> Story {
+    /// A packet that no receiver takes, or that is not whole in the capture: it is counted where it
+    /// seems to belong, and changes nothing.
+    fn damaged(
+        &mut self,
+        source: IpAddr,
+        dest: IpAddr,
+        qp: Option<Qpn>,
+        corrupt: bool,
+        refused: bool,
+    ) -> Story {
         let mut story = Story::default();
         let key = qp.map(|qp| (source, dest, qp));
         if let Some(&(index, side)) = key.and_then(|key| self.qps.connected.get(&key)) {
@@ -131,7 +142,7 @@ impl Follower {
             let tally = &mut self.connections[index].tallies[side as usize];
             tally.packets += 1;
             tally.corrupt += u64::from(corrupt);
-            tally.refused += u64::from(!corrupt);
+            tally.refused += u64::from(refused);
         }
         story
     }

@@ -119,7 +119,7 @@ pub(super) enum Place {
     InOrder,
     /// So many packets before it are missing.
     AfterGap(u64),
-    /// It was missing, and nobody had asked for it again.
+    /// It was sent before another one that came earlier.
     Late,
     /// It was sent before, or was missing and asked for again.
     Again,
@@ -202,6 +202,7 @@ impl Requests {
                 let place = if late { Place::Late } else { Place::Again };
                 return self.take_new(seq, request, mtu, place);
             }
+            None if request.sent == Sent::Before => Place::Late,
             None => Place::Again,
         };
         match place {

@@ -171,33 +171,26 @@ mod tests {
     #[test]
     fn segments_are_put_in_order() {
         let mut stream = Stream::default();
-        let start = u32::MAX - 2;
+        let mut take = |sequence: u32, flags, payload: &[u8]| {
+            let arrival = segment(&mut stream, sequence, flags, payload);
+            (arrival, stream.ready().to_vec())
+        };
+        let syn = u32::MAX - 2;
+        let abc = u32::MAX - 1;
+        assert_eq!(take(syn, TcpHeader::SYN, b""), (Arrival::Empty, vec![]));
+        assert_eq!(take(abc, 0, b"abc"), (Arrival::InOrder, b"abc".to_vec()));
+        assert_eq!(take(3, 0, b"fgh"), (Arrival::AfterGap(2), b"abc".to_vec()));
+        assert_eq!(take(6, 0, b"ij"), (Arrival::InOrder, b"abc".to_vec()));
+        assert_eq!(take(3, 0, b"fgh"), (Arrival::Again, b"abc".to_vec()));
+        assert_eq!(take(1, 0, b"de"), (Arrival::Late, b"abcdefghij".to_vec()));
         assert_eq!(
-            segment(&mut stream, start, TcpHeader::SYN, b""),
-            Arrival::Empty
+            take(abc, 0, b"abc"),
+            (Arrival::Again, b"abcdefghij".to_vec())
         );
-        assert_eq!(
-            segment(&mut stream, start.wrapping_add(1), 0, b"abc"),
-            Arrival::InOrder
-        );
-        assert_eq!(segment(&mut stream, 2, 0, b"fgh"), Arrival::AfterGap(1));
-        assert_eq!(segment(&mut stream, 5, 0, b"ij"), Arrival::InOrder);
-        assert_eq!(segment(&mut stream, 2, 0, b"fgh"), Arrival::Again);
-        assert_eq!(stream.ready(), b"abc");
-        assert_eq!(segment(&mut stream, 0, 0, b"de"), Arrival::Late);
-        assert_eq!(stream.ready(), b"abcdefghij");
-        stream.consume(9);
-        assert_eq!(stream.ready(), b"j");
-        assert_eq!(
-            segment(&mut stream, start.wrapping_add(1), 0, b"abc"),
-            Arrival::Again
-        );
-        assert_eq!(
-            segment(&mut stream, 5, 0, b"ijk"),
-            Arrival::InOrder,
-            "one new byte"
-        );
-        assert_eq!(stream.ready(), b"jk");
+        let with_one_new_byte = (Arrival::InOrder, b"abcdefghijk".to_vec());
+        assert_eq!(take(6, 0, b"ijk"), with_one_new_byte);
+        stream.consume(10);
+        assert_eq!(stream.ready(), b"k");
     }
 
     #[test]

@@ -259,6 +259,43 @@ fn icrcs_are_right_on_the_wire() {
     }
 }
 
+/// A batch that the kernel does not take is sent packet by packet, each with its ICRC made anew;
+/// those that no longer fit the interface are lost on the way.
+#[test]
+fn batches_that_are_refused() {
+    if in_namespace("batches_that_are_refused") {
+        return;
+    }
+    cable();
+    ip("link set near0 mtu 1500");
+    let options = PortOptions::default();
+    let (_rx, pool) = port::open(&options).expect("port");
+    let capture = Capture::open("far0");
+    let mut tx = Transmitter::new(pool, &options);
+    let path = path(V4[0].into(), V4[1].into(), true);
+    // The first packet of a write is longer: it and its successor are a batch of their own.
+    for (batches, sizes) in [(2, [4096, 4096, 4096, 100]), (0, [200, 200, 200, 200])] {
+        let before = tx.stats();
+        send(&mut tx, &path, &sizes);
+        let fitting = sizes.iter().filter(|size| **size < 1400).count();
+        let frames = capture.frames(fitting);
+        assert_eq!(frames.len(), fitting);
+        for frame in &frames {
+            let view = FrameView::parse(frame).expect("well-formed");
+            let roce = view.roce().expect("RoCE");
+            assert!(roce.icrc_is_right());
+            assert_eq!(roce.framing().ipv4_id(), 0);
+        }
+        let after = tx.stats();
+        assert_eq!(after.split - before.split, batches);
+        assert_eq!(
+            after.refused - before.refused,
+            (sizes.len() - fitting) as u64
+        );
+        assert_eq!(after.packets - before.packets, fitting as u64);
+    }
+}
+
 /// Why transmit sockets are not connected: there the Identification is unpredictable.
 #[test]
 fn connected_sockets_would_count() {

@@ -301,6 +301,57 @@ fn refused_packets_are_lost() {
     assert_eq!(receive(&mut rx, 4, &path(V4), port).len(), 4);
 }
 
+/// A program that does not share the port is named.
+#[test]
+fn the_holder_is_named() {
+    let holder = UdpSocket::bind("0.0.0.0:0").expect("port");
+    let udp_port = holder.local_addr().expect("bound").port();
+    let options = PortOptions {
+        udp_port,
+        ..PortOptions::default()
+    };
+    let Err(error) = port::open(&options) else {
+        panic!("the port is taken")
+    };
+    let start = format!(
+        "UDP port {udp_port} is in use by process {} (",
+        std::process::id()
+    );
+    assert!(error.to_string().starts_with(&start), "{error}");
+    drop(holder);
+    port::open(&options).expect("free again");
+}
+
+/// A process may have more than one block, each with its own way in.
+#[test]
+fn more_blocks() {
+    for steering in [true, false] {
+        let options = PortOptions {
+            steering,
+            ..options()
+        };
+        let (mut rx, pool) = port::open(&options).expect("port");
+        let first = rx.blocks()[0];
+        let second = rx.claim_block().expect("free");
+        assert_eq!(rx.blocks(), [first, second]);
+        let path = path(V4);
+        let port = pool.source_port(Family::V4, path.entropy).expect("socket");
+        let mut tx = Transmitter::new(pool, &options);
+        tx.begin(&path).expect("socket");
+        for (number, block) in [first, second, second, first].into_iter().enumerate() {
+            let headers = headers(block.qpns().start, Operation::WriteMiddle, number as u32);
+            push(&mut tx, headers, number as u32, 64).expect("room");
+        }
+        tx.flush(|_, sent| assert_eq!(sent.taken, 4));
+        let mut psns: Vec<_> = receive(&mut rx, 4, &path, port)
+            .into_iter()
+            .map(|(psn, ..)| psn)
+            .collect();
+        psns.sort_unstable();
+        assert_eq!(psns, [0, 1, 2, 3]);
+    }
+}
+
 /// The capture holds every packet both ways, as a dissector wants it.
 #[test]
 fn records_every_packet() {

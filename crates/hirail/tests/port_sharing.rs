@@ -429,6 +429,15 @@ fn undisturbed(report: &Report) {
     assert!(report.stall_ms < 1000, "{report:?}");
 }
 
+/// The same where packets are passed on by processes: a queue between them holds some ten messages
+/// (`net.unix.max_dgram_qlen`), and a process that does not get its turn loses what comes meanwhile.
+#[track_caller]
+fn passed_on(report: &Report) {
+    assert!(report.sent > 20 && report.answered > report.sent / 2, "{report:?}");
+    assert_eq!(report.bad, 0, "{report:?}");
+    assert!(report.passed > 0 && report.stall_ms < 1000, "{report:?}");
+}
+
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
@@ -613,10 +622,8 @@ fn without_steering() {
         sleep(A_WHILE);
         c.kill();
         sleep(A_WHILE);
-        let report = a.report(&b);
-        undisturbed(&report);
-        assert!(report.passed > 0, "{report:?}");
-        undisturbed(&b.report(&a));
+        passed_on(&a.report(&b));
+        passed_on(&b.report(&a));
     }
 }
 
@@ -634,8 +641,8 @@ fn mixed_steering() {
     plain.exchange_with(&b);
     b.exchange_with(&a);
     sleep(2 * A_WHILE);
-    undisturbed(&a.report(&plain));
-    undisturbed(&plain.report(&b));
+    passed_on(&a.report(&plain));
+    passed_on(&plain.report(&b));
     undisturbed(&b.report(&a));
 }
 
@@ -666,8 +673,8 @@ fn another_user() {
     a.exchange_with(&other);
     other.exchange_with(&a);
     sleep(2 * A_WHILE);
-    undisturbed(&a.report(&other));
-    undisturbed(&other.report(&a));
+    passed_on(&a.report(&other));
+    passed_on(&other.report(&a));
     a.kill();
     b.kill();
     let end = Instant::now() + Duration::from_secs(5);
@@ -677,7 +684,7 @@ fn another_user() {
     sleep(A_WHILE);
     other.exchange_with(&second);
     sleep(2 * A_WHILE);
-    undisturbed(&other.report(&second));
+    passed_on(&other.report(&second));
 }
 
 /// Every process that has joined a multicast group gets its own copy, nobody else does.

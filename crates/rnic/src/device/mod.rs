@@ -99,6 +99,17 @@ struct QpTable<H: Host> {
     gsi: Option<Arc<Qp<H>>>,
 }
 
+impl<H: Host> QpTable<H> {
+    /// The QP of this number, where numbers begin at `first`.
+    fn get(&self, qpn: Qpn, first: Qpn) -> Option<&Arc<Qp<H>>> {
+        if qpn == Qpn::GSI {
+            return self.gsi.as_ref();
+        }
+        let index = qpn.value().wrapping_sub(first.value());
+        self.slots.get(index as usize)?.as_ref()
+    }
+}
+
 /// The RNIC.
 pub struct Device<H: Host> {
     config: DeviceConfig,
@@ -201,12 +212,7 @@ impl<H: Host> Device<H> {
 
     /// The QP of this number.
     pub fn qp(&self, qpn: Qpn) -> Option<Arc<Qp<H>>> {
-        let table = self.qps.read();
-        if qpn == Qpn::GSI {
-            return table.gsi.clone();
-        }
-        let index = qpn.value().wrapping_sub(self.config.first_qpn.value());
-        table.slots.get(index as usize)?.clone()
+        self.qps.read().get(qpn, self.config.first_qpn).cloned()
     }
 
     /// Puts a completion on its queue and sees to the event; false when the queue was full.

@@ -70,30 +70,28 @@ impl<H: Host> Device<H> {
         payload: PayloadOf<'_, H>,
     ) -> Result<(), DropReason> {
         let qpn = headers.bth().dest_qp;
-        if !meta.destination.is_multicast()
-            && !self
-                .gids
-                .read()
-                .iter()
-                .any(|entry| entry.gid == meta.destination)
-        {
-            return Err(DropReason::NotOurAddress);
-        }
-        if qpn == Qpn::SMI {
-            return Err(DropReason::Qp0);
-        }
         if qpn == Qpn::MULTICAST {
             return self.deliver_to_group(now, meta, headers, payload);
         }
+        let table = self.qps.read();
+        if let Some(qp) = table.get(qpn, self.config.first_qpn) {
+            return self.deliver(now, meta, headers, payload, qp);
+        }
+        drop(table);
+        self.check_address(meta)?;
         let is_cnp = headers.opcode().service() == Service::Cnp;
-        let Some(qp) = self.qp(qpn) else {
-            return Err(if is_cnp {
-                DropReason::CnpUnknownQp
-            } else {
-                DropReason::UnknownQp
-            });
-        };
-        self.deliver(now, meta, headers, payload, &qp)
+        Err(match qpn {
+            Qpn::SMI => DropReason::Qp0,
+            _ if is_cnp => DropReason::CnpUnknownQp,
+            _ => DropReason::UnknownQp,
+        })
+    }
+
+    /// Whether a packet was sent to this port, or to a group.
+    fn check_address(&self, meta: &PacketMeta) -> Result<(), DropReason> {
+        let is_ours = meta.destination.is_multicast()
+            || self.gids.read().iter().any(|entry| entry.gid == meta.destination);
+        if is_ours { Ok(()) } else { Err(DropReason::NotOurAddress) }
     }
 
     /// Gives a packet to one QP.
@@ -107,6 +105,9 @@ impl<H: Host> Device<H> {
     ) -> Result<(), DropReason> {
         let service = headers.opcode().service();
         let operation = headers.opcode().operation();
+        if qp.qp_type.is_datagram() {
+            self.check_address(meta)?;
+        }
         let fits = match service {
             Service::Rc => qp.qp_type == QpType::Rc,
             Service::Uc => qp.qp_type == QpType::Uc,
@@ -130,8 +131,11 @@ impl<H: Host> Device<H> {
             let comes_from_peer = q.flow.as_ref().is_some_and(|flow| {
                 flow.destination == meta.source && flow.source == meta.destination
             });
-            if q.flow.is_some() && !comes_from_peer {
-                return Err(DropReason::WrongSource);
+            if !comes_from_peer {
+                self.check_address(meta)?;
+                if q.flow.is_some() {
+                    return Err(DropReason::WrongSource);
+                }
             }
         }
         if !PKey::DEFAULT.matches(headers.bth().pkey) {

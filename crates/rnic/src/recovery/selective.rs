@@ -23,7 +23,7 @@ const REORDERING: i32 = 3;
 /// The short timer is never shorter than this.
 const MIN_PROBE: Span = Span::from_us(20);
 
-/// Round trips of the short timer before anything was measured.
+/// The short timer before a round trip was measured.
 const FIRST_PROBE: Span = Span::from_us(500);
 
 /// Doublings of the short timer without progress at most.
@@ -141,6 +141,12 @@ impl Selective {
 
     /// The peer's report.
     fn on_sack(&mut self, sack: &Sack, una: Psn, sent_end: Psn) {
+        // Requests behind a READ whose responses are still on their way have arrived all the same.
+        let mut executed = una;
+        while executed.is_before(sack.cumulative) {
+            self.mark(executed).has_arrived = true;
+            executed = executed.next();
+        }
         for word in 0..4u32 {
             let mut bits = sack.bitmap[word as usize];
             while bits != 0 {

@@ -164,6 +164,7 @@ fn settle<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, una: Psn, bytes: u64) {
     if let Some(selective) = &mut q.recovery.selective {
         selective.on_acknowledged(cx.now, una, sent_end);
     }
+    q.requester.asked_again = None;
     // Any progress reloads both retry counters and the timer (`transport.md` 3.6, 3.9).
     q.requester.retries_left = q.attr.retry_cnt;
     q.requester.rnr_retries_left = q.attr.rnr_retry;
@@ -212,22 +213,22 @@ pub(crate) fn advance_head<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
 
 /// SQD: everything that was started has completed.
 pub(crate) fn check_drained<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
-    if q.requester.drain_notify
-        && q.state == QpState::Sqd
-        && q.requester.una == q.requester.sent_end
-    {
+    if q.requester.drain_notify && q.state == QpState::Sqd && q.requester.is_drained() {
         q.requester.drain_notify = false;
         cx.raise(AsyncEvent::SqDrained);
     }
 }
 
-/// A response skipped a READ or atomic: its response counts as lost.
+/// A response skipped a READ or atomic: its response counts as lost. Once: if the repeated request
+/// is lost too, the timer finds out.
 fn implied_nak<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, missing: Psn) {
-    if is_waiting_for_receiver(cx, q) || is_retransmitting(q, missing) {
+    let is_known = q.requester.asked_again == Some(missing) || is_retransmitting(q, missing);
+    if is_known || is_waiting_for_receiver(cx, q) {
         return;
     }
     cx.count(Counter::ImpliedNakSeqErr);
     retry(cx, q, missing);
+    q.requester.asked_again = Some(missing);
 }
 
 /// Whether the send position is already back at `psn`, so that a second report of the same loss
@@ -258,6 +259,10 @@ pub(crate) fn retry<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn) {
 }
 
 fn receiver_not_ready<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn, timer: RnrTimer) {
+    if is_waiting_for_receiver(cx, q) {
+        // A copy of the one that is being waited for.
+        return;
+    }
     if q.requester.rnr_retries_left == 0 {
         cx.count(Counter::ReqRnrRetriesExceeded);
         q.fail_send(cx, WcStatus::RnrRetryExcErr);
@@ -310,6 +315,7 @@ pub(crate) fn handle_timeout<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
             cx.count(Counter::LocalAckTimeoutErr);
             let una = q.requester.una;
             retry(cx, q, una);
+            q.requester.asked_again = None;
         }
     }
     crate::recovery::handle_timeout(cx, q);
@@ -353,8 +359,9 @@ fn read_response<H: Host>(
             return Ok(());
         }
     };
-    // A READ that was asked for again may start over with First or Only at any packet; a Middle
-    // or Last needs something before it. A Last before the end closes one piece of a long READ.
+    // A READ begins with First or Only and ends with Last or Only. In between anything goes: it may
+    // be asked for in pieces, and again from any packet, and the network mixes old with new.
+    let is_first = entry.received == 0;
     let is_last = entry.received + 1 == entry.packets;
     let ends = matches!(
         operation,
@@ -364,11 +371,10 @@ fn read_response<H: Host>(
         operation,
         Operation::ReadResponseFirst | Operation::ReadResponseOnly
     );
-    if payload.len() != expected || (is_last && !ends) || (!starts && !q.requester.response_open) {
+    if payload.len() != expected || (is_first && !starts) || (is_last && !ends) {
         q.fail_send(cx, WcStatus::BadRespErr);
         return Ok(());
     }
-    q.requester.response_open = !ends;
     if place(cx, q, wqe, entry.received, payload).is_err() {
         q.fail_send(cx, WcStatus::LocProtErr);
         return Ok(());

@@ -48,8 +48,9 @@ pub(crate) struct Requester {
     unasked_bytes: u64,
     pub(crate) retries_left: u8,
     pub(crate) rnr_retries_left: u8,
-    /// Inside a multi-packet READ response.
-    pub(crate) response_open: bool,
+    /// The READ or atomic at this PSN was asked for again because a later response had come: what
+    /// else comes of the old responses says nothing new.
+    pub(crate) asked_again: Option<Psn>,
     /// The peer has answered something since the QP was connected.
     pub(crate) heard: bool,
     /// Raise SQ_DRAINED when everything started has completed.
@@ -77,8 +78,13 @@ impl Requester {
         self.una = psn;
         self.sent_end = psn;
         self.slots_used = 0;
-        self.response_open = false;
+        self.asked_again = None;
         self.forget_unasked();
+    }
+
+    /// Whether everything that was started has completed.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.una == self.sent_end && self.cursor.packet == 0
     }
 
     pub(crate) fn stop_timers(&mut self) {
@@ -146,8 +152,9 @@ pub(crate) fn offer<H: Host>(
         }
         if wqe.op.is_local() {
             if wqe.received == 0 {
+                let is_held = q.state == QpState::Sqd || wqe.flags.fence && builder.slots_used > 0;
                 // It takes effect in its turn: only when everything before it has been sent.
-                if !run.is_empty() || !run_local(cx, q, cursor.wqe) {
+                if is_held || !run.is_empty() || !run_local(cx, q, cursor.wqe) {
                     break;
                 }
             }
@@ -835,6 +842,7 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
         // Unreliable service: handed to the network is done.
         q.requester.una = q.requester.sent_end;
         crate::completer::advance_head(cx, q);
+        crate::completer::check_drained(cx, q);
     }
 }
 
@@ -875,7 +883,6 @@ pub(crate) fn go_back<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn) {
     q.generation = q.generation.wrapping_add(1);
     q.release_in_flight(cx);
     q.requester.slots_used = 0;
-    q.requester.response_open = false;
     q.requester.forget_unasked();
     q.requester.cursor = position(q, psn);
     q.requester.timeout_at = None;
@@ -885,13 +892,22 @@ pub(crate) fn go_back<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn) {
     q.schedule(cx, Work::Requests);
 }
 
-/// The cursor at `psn`, which lies between the oldest unacknowledged PSN and the last sent.
+/// The cursor at `psn`, which lies between the oldest unacknowledged PSN and the last sent. Local
+/// operations right before it come first: they may not have taken effect yet.
 pub(crate) fn position<H: Host>(q: &Inner<H>, psn: Psn) -> Cursor {
+    let mut first_local = None;
     let mut wqe = q.sq.head();
     while wqe != q.sq.tail() {
         let entry = q.sq.get(wqe);
-        if entry.packets > 0 && !psn.is_after(entry.last_psn()) {
+        if entry.packets == 0 {
+            first_local.get_or_insert(wqe);
+        } else if psn.is_after(entry.last_psn()) {
+            first_local = None;
+        } else {
             let packet = psn.distance_from(entry.first_psn).max(0).cast_unsigned();
+            if packet == 0 {
+                return Cursor::start_of(first_local.unwrap_or(wqe));
+            }
             let offset = u64::from(packet) * u64::from(q.mtu.bytes());
             let (sge, sge_offset) = if entry.op.sends_payload() && !entry.is_inline {
                 sgl::seek(q.sq.sges(wqe), offset)
@@ -907,7 +923,7 @@ pub(crate) fn position<H: Host>(q: &Inner<H>, psn: Psn) -> Cursor {
         }
         wqe = wqe.wrapping_add(1);
     }
-    Cursor::start_of(q.sq.tail())
+    Cursor::start_of(first_local.unwrap_or(wqe))
 }
 
 /// PSN at the cursor.

@@ -80,6 +80,14 @@ impl<H: Host> Window<H> {
         self.waiting.reserve(missing);
     }
 
+    /// One QP less uses the window; whether it stood in the waiting line.
+    pub(crate) fn leave(&mut self, qp: &Arc<Qp<H>>) -> bool {
+        self.users -= 1;
+        let before = self.waiting.len();
+        self.waiting.retain(|(_, waiting)| !Arc::ptr_eq(waiting, qp));
+        self.waiting.len() < before
+    }
+
     /// Bytes that may be sent now. One packet may always go when nothing is in flight.
     pub(crate) fn room(&self) -> u64 {
         let taken = self.in_flight + self.reserved;

@@ -166,7 +166,8 @@ impl Endpoint {
             .expect("a key is free");
         let send_cq = device.create_cq(setup.cqe).expect("a CQ is free");
         let recv_cq = device.create_cq(setup.cqe).expect("a CQ is free");
-        let is_target = is_target && setup.qp_type == QpType::XrcSend;
+        let is_xrc = matches!(setup.qp_type, QpType::XrcSend | QpType::XrcRecv);
+        let is_target = is_target && is_xrc;
         let xrcd = is_target.then(|| device.alloc_xrcd());
         let srq = (setup.with_srq || is_target).then(|| {
             let init = SrqInit {

@@ -10,6 +10,7 @@ pub mod endpoint;
 pub mod host;
 pub mod memory;
 pub mod net;
+pub mod script;
 
 pub use endpoint::{BASE, Endpoint, Pair, Setup, wr};
 pub use host::SingleHost;

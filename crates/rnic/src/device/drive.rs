@@ -69,6 +69,10 @@ impl<H: Host> Device<H> {
                     Offer::Paced(at) => {
                         q.queued |= work.bit();
                         self.schedule().pace(at, q.class, Arc::clone(&qp));
+                        // It cannot use the room that it may have been woken for.
+                        if let Some(window) = q.window.clone() {
+                            self.wake_waiting(&window);
+                        }
                         continue;
                     }
                 },

@@ -251,14 +251,15 @@ impl<H: Host> Device<H> {
         Arc::clone(window)
     }
 
-    /// One QP less uses the window.
-    pub(crate) fn leave_window(&self, window: &SharedWindow<H>) {
+    /// One QP less uses the window; whether it stood in the waiting line.
+    pub(crate) fn leave_window(&self, window: &SharedWindow<H>, qp: &Arc<Qp<H>>) -> bool {
         let mut windows = self.windows.lock();
         let mut guard = window.lock();
-        guard.users -= 1;
+        let was_waiting = guard.leave(qp);
         if guard.users == 0 {
             windows.remove(&guard.destination);
         }
+        was_waiting
     }
 
     /// The window may have room: the QP that has waited longest gets in line again.

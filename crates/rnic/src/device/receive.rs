@@ -70,6 +70,9 @@ impl<H: Host> Device<H> {
         payload: PayloadOf<'_, H>,
     ) -> Result<(), DropReason> {
         let qpn = headers.bth().dest_qp;
+        if payload.len() > self.port_mtu().bytes() as usize {
+            return Err(DropReason::Oversized);
+        }
         if qpn == Qpn::MULTICAST {
             return self.deliver_to_group(now, meta, headers, payload);
         }

@@ -719,7 +719,7 @@ impl<H: Host> Device<H> {
 impl<H: Host> Inner<H> {
     /// Whether started work requests have not all completed.
     fn is_draining(&self) -> bool {
-        self.requester.una != self.requester.sent_end
+        !self.requester.is_drained()
     }
 
     /// Leaves a window for another path, giving back what is in flight.
@@ -727,7 +727,7 @@ impl<H: Host> Inner<H> {
         let bytes = core::mem::take(&mut self.requester.in_flight);
         old.lock().release(bytes);
         cx.device.wake_waiting(old);
-        cx.device.leave_window(old);
+        self.leave_window(cx, old);
     }
 
     /// Takes over the attributes in `mask`.

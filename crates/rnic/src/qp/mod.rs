@@ -323,6 +323,13 @@ impl<H: Host> Inner<H> {
         }
     }
 
+    /// Stops using a window, and waiting for it.
+    pub(crate) fn leave_window(&mut self, cx: Cx<'_, H>, window: &SharedWindow<H>) {
+        if cx.device.leave_window(window, cx.qp) {
+            self.queued &= !Work::Requests.bit();
+        }
+    }
+
     /// To RESET: both queues are emptied without completions, all numbering restarts.
     pub(crate) fn reset(&mut self, cx: Cx<'_, H>) {
         self.stop(cx);
@@ -335,7 +342,7 @@ impl<H: Host> Inner<H> {
         self.cnp_due = false;
         self.pacing = Pacing::None;
         if let Some(window) = self.window.take() {
-            cx.device.leave_window(&window);
+            self.leave_window(cx, &window);
         }
         self.flow = None;
         *self.attr = QpAttr::default();

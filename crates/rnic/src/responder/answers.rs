@@ -93,8 +93,8 @@ pub(crate) struct Answers {
     /// Ring of the last `depth` answers, oldest overwritten first.
     ring: Vec<Answer>,
     depth: u8,
-    /// Where the next answer goes once the ring is full.
-    newest: u8,
+    /// Where the next answer goes once the ring is full: the place of the oldest.
+    next: u8,
     /// Indices with a round to send, in the order in which they leave.
     line: Line,
     tail: Tail,
@@ -123,7 +123,7 @@ impl Answers {
         if self.depth == 0 {
             return false;
         }
-        let oldest = &self.ring[usize::from(self.newest)];
+        let oldest = &self.ring[usize::from(self.next)];
         // A replay may be given up: the peer has moved on, or it would not send new requests.
         !oldest.is_pending() || oldest.is_replay
     }
@@ -138,10 +138,10 @@ impl Answers {
             self.ring.push(answer);
             self.ring.len() as u8 - 1
         } else {
-            let index = self.newest;
+            let index = self.next;
             self.line.indices.retain(|queued| *queued != index);
             self.ring[usize::from(index)] = answer;
-            self.newest = (index + 1) % self.depth;
+            self.next = (index + 1) % self.depth;
             index
         };
         self.line.indices.push_back(index);
@@ -158,10 +158,14 @@ impl Answers {
         };
         let skipped = psn.distance_from(answer.first).cast_unsigned();
         let offset = u64::from(skipped) * u64::from(mtu.bytes());
+        let end = offset + u64::from(reth.length);
         let lies_within = reth.rkey == original.rkey
             && reth.va == original.va.wrapping_add(offset)
-            && offset + u64::from(reth.length) <= u64::from(original.length);
-        if !lies_within {
+            && end <= u64::from(original.length);
+        // Responses are cut as they were the first time.
+        let ends_with_a_packet =
+            end == u64::from(original.length) || end.is_multiple_of(u64::from(mtu.bytes()));
+        if !lies_within || !ends_with_a_packet {
             return false;
         }
         let end = skipped + reth.length.div_ceil(mtu.bytes()).max(1);
@@ -194,8 +198,13 @@ impl Answers {
         }
     }
 
+    /// The answer that holds `psn`, newest first: PSNs come around.
     fn find(&self, psn: Psn) -> Option<usize> {
-        self.ring.iter().position(|answer| answer.contains(psn))
+        let len = self.ring.len();
+        let by_age = |age| (usize::from(self.next) + len - 1 - age) % len;
+        (0..len)
+            .map(by_age)
+            .find(|&index| self.ring[index].contains(psn))
     }
 
     /// Whether responses are owed.

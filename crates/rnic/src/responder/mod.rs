@@ -289,9 +289,11 @@ fn duplicate<H: Host>(
             _,
         ) => q.responder.answers.replay_one(psn),
         _ => {
-            q.responder.answers.acknowledge();
             cx.count(Counter::DuplicateRequest);
-            q.schedule(cx, Work::Acknowledgement);
+            if headers.bth().ack_req {
+                q.responder.answers.acknowledge();
+                q.schedule(cx, Work::Acknowledgement);
+            }
             return Ok(());
         }
     };
@@ -492,8 +494,6 @@ fn execute_send<H: Host>(
     if !operation.ends_message() {
         return Ok(());
     }
-    q.responder.msn = q.responder.msn.next();
-    cx.count(Counter::RdmaRecvs);
     if let Some(key) = invalidate {
         // The key dies after the data is placed and before the completion (`transport.md` 3.20).
         if cx
@@ -510,6 +510,8 @@ fn execute_send<H: Host>(
             });
         }
     }
+    q.responder.msn = q.responder.msn.next();
+    cx.count(Counter::RdmaRecvs);
     finish_receive(cx, q, WcStatus::Success, Some(headers));
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! As on the requester's side, an offer changes nothing; [`commit`] moves on by what the link took.
 
-use hirail_vocab::Counter;
+use hirail_vocab::{Counter, QpType};
 use hirail_wire::{
     Aeth, Bth, Credits, Ext, Headers, NakCode, Opcode, Operation, PKey, Psn, Syndrome,
 };
@@ -172,7 +172,8 @@ pub(crate) fn commit_acknowledgement<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
 
 /// Receive WQEs that the peer may count on. A shared queue promises nothing.
 fn credits<H: Host>(cx: Cx<'_, H>, q: &Inner<H>) -> Credits {
-    if cx.qp.srq.is_some() || q.attr.dest_qpn.value() == 0 || !cx.device.config().send_credits {
+    let is_shared = cx.qp.srq.is_some() || cx.qp.qp_type == QpType::XrcRecv;
+    if is_shared || !cx.device.config().send_credits {
         Credits::NONE
     } else {
         Credits::from_available(

@@ -6,6 +6,7 @@ pub mod devices;
 pub mod fork;
 pub mod memory;
 pub mod port;
+pub mod stat;
 
 mod error;
 mod runtime;

@@ -570,6 +570,21 @@ pub(crate) fn now_ns() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
+/// Keeps the application's signals away from the calling thread, which is one of ours. Those that a
+/// thread raises itself stay: a fault in user memory must reach its handler, and a synchronous signal
+/// that is blocked kills the process.
+pub(crate) fn block_signals() {
+    // SAFETY: all-zero is a valid set to fill.
+    unsafe {
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigfillset(&mut set);
+        for own in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
+            libc::sigdelset(&mut set, own);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, core::ptr::null_mut());
+    }
+}
+
 /// The effective user id.
 pub(crate) fn user() -> u32 {
     // SAFETY: no preconditions.
@@ -656,6 +671,13 @@ pub(crate) fn fork_mark_is_intact() -> bool {
     let process = FORK_PROCESS.load(Ordering::Relaxed);
     // SAFETY: no preconditions.
     process == 0 || process == unsafe { libc::getpid() }
+}
+
+/// A file in memory that other processes find among our descriptors by its name.
+pub(crate) fn memory_file(name: &str) -> io::Result<OwnedFd> {
+    let name = std::ffi::CString::new(name).map_err(io::Error::from)?;
+    // SAFETY: the name ends with a zero and outlives the call.
+    owned(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) })
 }
 
 /// A counter that is readable while it is not zero; reading takes it back to zero.

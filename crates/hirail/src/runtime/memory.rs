@@ -150,8 +150,9 @@ impl MemoryNetwork {
             index,
             buffer: Vec::new(),
         };
-        let rnic = Rnic::start(config, Box::new(link)).map_err(Error::Descriptor)?;
-        Ok(Context::new(&format!("hirail_mem{index}"), rnic, None))
+        let name = format!("hirail_mem{index}");
+        let rnic = Rnic::start(&name, config, Box::new(link)).map_err(Error::Descriptor)?;
+        Ok(Context::new(&name, rnic, None))
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

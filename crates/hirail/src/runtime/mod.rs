@@ -13,6 +13,7 @@ pub(crate) mod link;
 pub(crate) mod memory;
 pub(crate) mod open;
 pub(crate) mod progress;
+pub(crate) mod raw;
 pub(crate) mod udp;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use hirail_wire::Gid;
 
 use crate::memory::UserRegion;
 use crate::port::{Sweep, sys};
+use crate::stat::Publisher;
 use driver::Driver;
 use link::Link;
 
@@ -66,6 +68,8 @@ pub(crate) trait Notify: Send + Sync {
 pub(crate) struct Rnic {
     pub(crate) device: Device<Threads>,
     driver: Mutex<Driver>,
+    /// Counters for readers outside.
+    publisher: Mutex<Publisher>,
     /// Work arrived while somebody else drove; whoever lets go of the driver looks again.
     rung: AtomicBool,
     /// Who waits for which completion queue.
@@ -77,11 +81,16 @@ pub(crate) struct Rnic {
 
 impl Rnic {
     /// Starts an engine on a link, and its progress thread.
-    pub(crate) fn start(config: DeviceConfig, link: Box<dyn Link>) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn start(
+        name: &str,
+        config: DeviceConfig,
+        link: Box<dyn Link>,
+    ) -> std::io::Result<Arc<Self>> {
         let (progress, thread) = progress::prepare(&*link)?;
         let rnic = Arc::new(Self {
             device: Device::new(config),
             driver: Mutex::new(Driver::new(link)),
+            publisher: Mutex::new(Publisher::new(name)?),
             rung: AtomicBool::new(false),
             channels: RwLock::new(BTreeMap::new()),
             events: crate::verbs::event::EventQueue::new()?,
@@ -171,6 +180,12 @@ impl Rnic {
             GroupChange::Closed => driver.link_mut().leave(group),
             GroupChange::None => {}
         }
+    }
+
+    /// Shows the counters to readers outside.
+    fn publish(&self) {
+        let mut publisher = self.publisher.lock().unwrap_or_else(|e| e.into_inner());
+        publisher.publish(self.device.counters(), self.device.qp_count());
     }
 
     /// Tells the user of an asynchronous event.

@@ -114,7 +114,7 @@ fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Contex
     };
     let transmitter = Transmitter::new(pool, &config.port);
     let link = UdpLink::new(receiver, transmitter, recorder, device.index, segmentation);
-    let rnic = Rnic::start(engine, Box::new(link)).map_err(Error::Descriptor)?;
+    let rnic = Rnic::start(&device.name, engine, Box::new(link)).map_err(Error::Descriptor)?;
     Ok(Context::new(&device.name, rnic, Some(fast_paths)))
 }
 

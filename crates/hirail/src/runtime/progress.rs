@@ -17,13 +17,19 @@ use std::time::Duration;
 use super::link::Link;
 use super::{Drove, Rnic, now};
 use crate::port::sys;
-use hirail_rnic::Instant;
+use hirail_rnic::{Instant, Span};
 
 /// Time between two looks while others drive.
 const LOOK: Duration = Duration::from_micros(500);
 
 /// A shorter pause between two polls still counts as polling: the application looks at what it got.
 const PAUSE_NS: u64 = 3_000;
+
+/// Time between two publications of the counters while there is traffic.
+const PUBLISH: Span = Span::from_ms(50);
+
+/// After so much silence the counters are published once more.
+const QUIET: Duration = Duration::from_millis(60);
 
 /// Steps without a pause while driving.
 const STEPS: usize = 64;
@@ -150,11 +156,17 @@ impl Unstarted {
         Ok(())
     }
 
-    fn run(self, rnic: &Weak<Rnic>) {
+    fn run(self, device: &Weak<Rnic>) {
         let shared = &*self.shared;
         let mut looked_at = now();
+        let mut published_at = Instant::EPOCH;
         let mut polling_seen = 0;
         while !shared.stop.load(Ordering::Acquire) {
+            if now().since(published_at) > PUBLISH {
+                published_at = now();
+                let Some(rnic) = device.upgrade() else { return };
+                rnic.publish();
+            }
             let polling = shared.polling.load(Ordering::Relaxed);
             let elapsed = now().since(looked_at).as_ns();
             let is_polled = polling - polling_seen > elapsed / 2;
@@ -166,7 +178,7 @@ impl Unstarted {
                 thread::park_timeout(LOOK);
                 continue;
             }
-            let Some(rnic) = rnic.upgrade() else { return };
+            let Some(rnic) = device.upgrade() else { return };
             // The timer is set with the driver in hand, like everybody does who sets it: a later wish
             // never hides an earlier one.
             let drove = rnic.try_drive(|rnic, driver| {
@@ -189,7 +201,14 @@ impl Unstarted {
                     continue;
                 }
             }
-            sys::wait_readable(&[self.waiting.as_fd()], Duration::from_secs(3600));
+            if !sys::wait_readable(&[self.waiting.as_fd()], QUIET) {
+                // Nothing for a while: what is shown becomes exact, then there is nothing to do.
+                let Some(rnic) = device.upgrade() else { return };
+                rnic.publish();
+                published_at = now();
+                drop(rnic);
+                sys::wait_readable(&[self.waiting.as_fd()], Duration::from_secs(3600));
+            }
             let mut drained = [0; 8];
             let _ = (&shared.bell).read(&mut drained);
             // The timer is set anew before the next sleep, which also makes it unreadable.

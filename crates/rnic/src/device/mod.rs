@@ -215,6 +215,12 @@ impl<H: Host> Device<H> {
         self.qps.read().get(qpn, self.config.first_qpn).cloned()
     }
 
+    /// QPs that exist, QP1 not counted.
+    pub fn qp_count(&self) -> u32 {
+        let table = self.qps.read();
+        (table.slots.len() - table.free.len()) as u32
+    }
+
     /// Puts a completion on its queue and sees to the event; false when the queue was full.
     pub(crate) fn complete(
         &self,

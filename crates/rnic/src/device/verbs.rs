@@ -207,6 +207,12 @@ impl<H: Host> Device<H> {
         self.keys().write().deregister(lkey)
     }
 
+    /// Takes a registration back even where memory windows are bound to it: they are unbound. For
+    /// owners whose memory goes away whatever others have bound.
+    pub fn revoke_mr(&self, lkey: Lkey) -> Result<Arc<Mr<H>>, VerbError> {
+        self.keys().write().revoke(lkey)
+    }
+
     /// A new memory window, bound to nothing.
     pub fn alloc_mw(&self, pd: PdId, kind: MwType) -> Result<Rkey, VerbError> {
         self.keys().write().alloc_mw(pd, kind)

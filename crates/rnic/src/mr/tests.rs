@@ -861,6 +861,39 @@ fn a_region_with_windows_stays() {
 }
 
 #[test]
+fn a_revoked_region_takes_its_windows_bindings_along() {
+    let mut table = table();
+    let mr = register(&mut table, BINDABLE);
+    let other = register(&mut table, BINDABLE);
+    let mut bound = |kind, region: &Mr<OneThread>| {
+        let window = table.alloc_mw(PD, kind).unwrap();
+        table
+            .bind_mw(&whole(window, 1, region, Access::REMOTE_READ), PD, QPN)
+            .unwrap()
+    };
+    let revoked = [bound(MwType::Type1, &mr), bound(MwType::Type2, &mr)];
+    let kept = bound(MwType::Type2, &other);
+    table.revoke(mr.lkey()).unwrap();
+    let read = |table: &_, key| remote(table, key, 0x10000, 1, Access::REMOTE_READ);
+    for key in revoked {
+        assert_eq!(read(&table, key), Err(Refusal::UnknownKey));
+    }
+    assert_eq!(read(&table, kept), Ok(0));
+    assert_eq!(Arc::strong_count(&mr), 1);
+    // The windows are whole: they can be bound again.
+    for window in revoked {
+        table
+            .bind_mw(&whole(window, 2, &other, Access::REMOTE_READ), PD, QPN)
+            .unwrap();
+    }
+    let absent = VerbError::NotFound {
+        object: Object::Mr,
+        id: mr.lkey().value(),
+    };
+    assert_eq!(table.revoke(mr.lkey()).unwrap_err(), absent);
+}
+
+#[test]
 fn a_destroyed_queue_pair_takes_its_type_2_bindings_along() {
     let mut table = table();
     let mr = register(&mut table, BINDABLE);

@@ -258,6 +258,22 @@ impl<H: Host> KeyTable<H> {
         }
     }
 
+    /// Removes a region as [`deregister`](Self::deregister) does, with the windows that are bound to
+    /// it: they are unbound, whoever bound them.
+    pub fn revoke(&mut self, lkey: Lkey) -> Result<Arc<Mr<H>>, VerbError> {
+        if let Some(mr) = self.region(lkey).map(Arc::clone) {
+            for position in 0..self.windows.len() {
+                let number = self.windows[position];
+                if let Entry::Window(mw) = &self.slots[number as usize].entry
+                    && mw.bound.as_ref().is_some_and(|bound| Arc::ptr_eq(&bound.mr, &mr))
+                {
+                    self.unbind(number);
+                }
+            }
+        }
+        self.deregister(lkey)
+    }
+
     /// The current key of the window that once had key `mw`.
     pub fn mw_rkey(&self, mw: Rkey) -> Option<Rkey> {
         self.window(mw)?;

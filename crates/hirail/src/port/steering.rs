@@ -16,7 +16,7 @@ use libc::sock_filter;
 use hirail_wire::Qpn;
 
 /// Bits of a QPN within its block.
-const BLOCK_BITS: u32 = 14;
+pub(super) const BLOCK_BITS: u32 = 14;
 
 /// A block of 16384 queue pair numbers, owned by one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -164,7 +164,7 @@ mod tests {
             let qpns = QpnBlock::new(block).qpns();
             for qpn in [qpns.start - 1, qpns.start, qpns.end - 1] {
                 if block != 1022 {
-                    assert_eq!(run(&program, qpn), expected.into(), "{qpn:#x}");
+                    assert_eq!(run(&program, qpn), u32::from(expected), "{qpn:#x}");
                     assert_eq!(probed_position(Qpn::new(qpn)), None);
                 }
                 assert_eq!(QpnBlock::of(Qpn::new(qpn)).number(), block);
@@ -173,7 +173,7 @@ mod tests {
         for position in [0, 1, 5, 1023] {
             assert_eq!(
                 run(&program, position_probe(position).value()),
-                position.into()
+                u32::from(position)
             );
             assert_eq!(probed_position(position_probe(position)), Some(position));
         }

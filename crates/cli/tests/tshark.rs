@@ -364,16 +364,9 @@ fn ours(packet: &Value, pointer: &str) -> Vec<Value> {
             .flat_map(|at| ours(packet, &format!("{at}{rest}")))
             .collect();
     }
-    let (array, rest) = match pointer.split_once("/*") {
-        None => {
-            return packet
-                .pointer(pointer)
-                .filter(|value| !value.is_null())
-                .cloned()
-                .into_iter()
-                .collect();
-        }
-        Some(parts) => parts,
+    let Some((array, rest)) = pointer.split_once("/*") else {
+        let value = packet.pointer(pointer).filter(|value| !value.is_null());
+        return value.cloned().into_iter().collect();
     };
     let (only_mpa, rest) = match rest.strip_prefix("[mpa]") {
         Some(rest) => (true, rest),

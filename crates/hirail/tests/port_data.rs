@@ -10,8 +10,11 @@ use hirail::port::{
     Sweep, Transmitter,
 };
 use hirail_rnic::host::Fault;
+use hirail_wire::mad::{CmAttribute, Mad, MadHeader};
 use hirail_wire::pcap::Reader;
-use hirail_wire::{Bth, Ext, Headers, Opcode, Operation, Psn, Qpn, Reth, Rkey, Service};
+use hirail_wire::{
+    Bth, Deth, Ext, Headers, Opcode, Operation, Psn, QKey, Qpn, Reth, Rkey, Service,
+};
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -349,6 +352,93 @@ fn more_blocks() {
             .collect();
         psns.sort_unstable();
         assert_eq!(psns, [0, 1, 2, 3]);
+    }
+}
+
+/// Requests for connections come to the process that listens, whoever reads them first; answers to
+/// the one that chose the id.
+#[test]
+fn connection_requests_find_their_listener() {
+    let options = options();
+    let (mut first, pool) = port::open(&options).expect("port");
+    // The first member has to answer the second one's questions meanwhile.
+    let stop = &std::sync::atomic::AtomicBool::new(false);
+    let (mut second, _pool) = std::thread::scope(|scope| {
+        let first = &mut first;
+        scope.spawn(move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                first.recv_batch(8, Sweep::All, |_| {});
+            }
+        });
+        let second = port::open(&options).expect("port");
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        second
+    });
+    let service = 0x0000_0000_0106_4711;
+    second.listen(service).expect("free");
+    assert!(first.listen(service).is_err(), "taken");
+    first.listen(service + 1).expect("free");
+
+    let mut tx = Transmitter::new(pool, &options);
+    let opcode = Opcode::new(Service::Ud, Operation::SendOnly).expect("exists");
+    let deth = Deth {
+        qkey: QKey::GSI,
+        source_qp: Qpn::GSI,
+    };
+    let mut send = |attribute: CmAttribute, words: [u32; 4]| {
+        let mut data = [0; Mad::DATA_LEN];
+        for (bytes, word) in data.chunks_mut(4).zip(words) {
+            bytes.copy_from_slice(&word.to_be_bytes());
+        }
+        let mad = Mad {
+            header: MadHeader::cm(attribute, 1),
+            data: &data,
+        }
+        .to_bytes();
+        let bth = Bth::new(opcode, Qpn::GSI, Psn::new(0));
+        let headers = Headers::new(bth, None, Ext::Deth(deth)).expect("valid");
+        tx.begin(&path(V4)).expect("socket");
+        tx.push(&headers, mad.len(), |bytes, icrc| {
+            bytes.copy_from_slice(&mad);
+            icrc.update(bytes);
+            Ok(())
+        })
+        .expect("room");
+        tx.flush(|_, sent| assert_eq!(sent.taken, 1));
+    };
+    let mut arrives = |wanted: usize| {
+        let mut heard = [0, 0];
+        let end = Instant::now() + Duration::from_secs(10);
+        while heard == [0, 0] && Instant::now() < end {
+            for (member, count) in [&mut first, &mut second].into_iter().zip(&mut heard) {
+                *count += member.recv_batch(8, Sweep::All, |datagram| {
+                    assert_eq!(datagram.source.ip(), V4);
+                    IcrcChecker::new().check(&datagram).expect("right ICRC");
+                });
+            }
+        }
+        let mut expected = [0, 0];
+        expected[wanted] = 1;
+        assert_eq!(heard, expected);
+    };
+    for _ in 0..5 {
+        send(
+            CmAttribute::Req,
+            [7, 0, (service >> 32) as u32, service as u32],
+        );
+        arrives(1);
+        send(
+            CmAttribute::SidrReq,
+            [7, 0, (service >> 32) as u32, service as u32 + 1],
+        );
+        arrives(0);
+    }
+    let blocks = [1, 2].map(|number: u32| number << 22);
+    for (owner, id) in blocks.into_iter().enumerate() {
+        send(CmAttribute::Rep, [7, id + 5, 0, 0]);
+        arrives(owner);
+        send(CmAttribute::Drep, [7, id + 5, 0, 0]);
+        arrives(owner);
     }
 }
 

@@ -47,3 +47,55 @@ pub(super) fn addressee(ib: &[u8]) -> Option<Addressee> {
         Message::SidrRep(rep) => by_id(rep.request_id),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hirail_wire::mad::{CmAttribute, MadHeader};
+    use hirail_wire::{Bth, Deth, Ext, Opcode, Operation, Psn, QKey, Qpn, Service};
+
+    use super::*;
+
+    /// A packet to QP 1 with a CM message whose first words are `words`.
+    fn packet(attribute: CmAttribute, words: [u32; 4]) -> Vec<u8> {
+        let opcode = Opcode::new(Service::Ud, Operation::SendOnly).expect("exists");
+        let bth = Bth::new(opcode, Qpn::GSI, Psn::new(0));
+        let deth = Deth {
+            qkey: QKey::GSI,
+            source_qp: Qpn::GSI,
+        };
+        let headers = Headers::new(bth, None, Ext::Deth(deth)).expect("valid");
+        let mut ib = vec![0; headers.len()];
+        headers.emit(&mut ib);
+        let mut data = [0; Mad::DATA_LEN];
+        for (bytes, word) in data.chunks_mut(4).zip(words) {
+            bytes.copy_from_slice(&word.to_be_bytes());
+        }
+        let mad = Mad {
+            header: MadHeader::cm(attribute, 7),
+            data: &data,
+        };
+        ib.extend(mad.to_bytes());
+        ib.extend([0; 4]);
+        ib
+    }
+
+    #[test]
+    fn requests_go_by_service_and_answers_by_id() {
+        let block = QpnBlock::new(0x155);
+        let theirs = first_communication_id(block) + 9;
+        let ours = first_communication_id(QpnBlock::new(3));
+        for attribute in CmAttribute::ALL.iter().copied() {
+            let ib = packet(attribute, [ours, theirs, 0x0100, 0x4001]);
+            let expected = match attribute {
+                CmAttribute::Req | CmAttribute::SidrReq => Addressee::Service(0x0100_0000_4001),
+                // The first word of a SIDR answer is the request's id.
+                CmAttribute::SidrRep => Addressee::Block(QpnBlock::new(3)),
+                _ => Addressee::Block(block),
+            };
+            assert_eq!(addressee(&ib), Some(expected), "{attribute}");
+            for cut in [0, 3, 12, 20, ib.len() - 5] {
+                assert_eq!(addressee(&ib[..cut]), None);
+            }
+        }
+    }
+}

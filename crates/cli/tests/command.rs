@@ -80,6 +80,23 @@ fn bad_input() {
             &["perf", "write-bw", "127.0.0.1", "--port", "1"],
             &["127.0.0.1", "port 1", "--server"],
         ),
+        (&["devices", "mlx5_0"], &["mlx5_0", "hirail_lo"]),
+        (
+            &["perf", "write-bw", "--device", "mlx5_0"],
+            &["mlx5_0", "hirail_lo"],
+        ),
+        (&["perf", "write-bw", "--gid-index", "1"], &["--device"]),
+        (
+            &[
+                "perf",
+                "write-bw",
+                "--device",
+                "hirail_lo",
+                "--gid-index",
+                "9",
+            ],
+            &["GID 9"],
+        ),
         (
             &["perf", "write-bw", "no such host"],
             &["'no such host'", "IP address"],
@@ -198,6 +215,41 @@ fn words_of_perf_are_explained() {
             "{word}: {}",
             text(&output.stderr)
         );
+    }
+}
+
+#[test]
+fn devices() {
+    let output = hirail(&["devices", "hirail_lo", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let [device] = &json["devices"].as_array().expect("an array")[..] else {
+        panic!("{json}")
+    };
+    assert_eq!(
+        (&device["name"], &device["interface"]),
+        (&"hirail_lo".into(), &"lo".into())
+    );
+    assert_eq!(device["active_mtu"], 4096);
+    assert_eq!(device["gids"][0]["gid"], "::ffff:127.0.0.1");
+    assert_eq!(device["limits"]["max_qp_rd_atom"], 16);
+    assert_eq!(json["port"]["udp_port"], 4791);
+    assert!(
+        json["port"]["receive_buffer"]
+            .as_u64()
+            .is_some_and(|bytes| bytes > 0),
+        "{json}"
+    );
+
+    let said = text(&hirail(&["devices", "hirail_lo", "--verbose"]).stdout);
+    for part in [
+        "GID 0",
+        "127.0.0.1",
+        "max_qp_wr",
+        "UDP port 4791",
+        "steering",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
     }
 }
 

@@ -126,6 +126,18 @@ fn several_queue_pairs_both_ways() {
     }
 }
 
+/// The second address of the loopback device is that of IPv6.
+#[test]
+fn over_ipv6() {
+    let options = ["--device", "hirail_lo", "--gid-index", "1", "--count", "40"];
+    for test in ["write-bw", "send-lat"] {
+        let json = perf(&[&[test], &options[..]].concat());
+        for key in ["value", "vs_tcp", "vs_udp"] {
+            assert!(positive(&json[0][key]), "{test} {key}: {json}");
+        }
+    }
+}
+
 #[test]
 fn unreliable_transports() {
     for (test, qp_type, bytes) in [

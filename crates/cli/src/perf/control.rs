@@ -18,6 +18,8 @@ use crate::perf::patience::STALL;
 pub(crate) enum Ask {
     /// First of all: the version, which must be the server's own.
     Hello { version: String },
+    /// The largest path MTU; answered by [`Answer::PortMtu`].
+    PortMtu,
     /// Open an end of this job; answered by [`Answer::Opened`].
     Open { transport: Transport, job: Job },
     /// Connect the end that was opened as number `end`; answered by [`Answer::Done`].
@@ -48,6 +50,8 @@ pub(crate) enum Ask {
 pub(crate) enum Answer {
     /// The server's version.
     Hello { version: String },
+    /// The largest path MTU of the server's port, in bytes.
+    PortMtu { bytes: usize },
     /// An end is open; its address.
     Opened { address: Value },
     /// That is done.

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use serde_json::Value;
 
 use crate::outcome::Error;
-use crate::perf::device::Devices;
+use crate::perf::device::{Choice, Devices};
 use crate::perf::job::{Job, Role, Transport};
 use crate::perf::{rdma, tcp, udp};
 
@@ -52,13 +52,19 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// An end at this address, with no device open yet.
-    pub(crate) fn new(role: Role, local: IpAddr) -> Self {
-        Self {
+    /// An end on this device, or at this address if none was chosen. Opens nothing yet.
+    pub(crate) fn new(role: Role, local: IpAddr, choice: &Choice) -> Result<Self, Error> {
+        Ok(Self {
             role,
-            local,
-            devices: Devices::default(),
-        }
+            local: choice.address()?.unwrap_or(local),
+            devices: Devices::new(choice.clone()),
+        })
+    }
+
+    /// The largest path MTU of its port.
+    pub(crate) fn port_mtu(&self) -> Result<usize, Error> {
+        let device = self.devices.at(self.local)?;
+        Ok(device.context.port_mtu().bytes() as usize)
     }
 }
 

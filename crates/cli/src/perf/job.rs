@@ -192,7 +192,7 @@ impl Job {
         let in_range = (1..=Self::MAX_BYTES).contains(&self.bytes)
             && (1..=Self::MAX_QPS).contains(&self.qps)
             && (1..=Self::MAX_DEPTH).contains(&self.depth)
-            && matches!(self.mtu, 256 | 512 | 1024 | 2048 | 4096);
+            && crate::perf::MTUS.contains(&self.mtu);
         if in_range {
             None
         } else {

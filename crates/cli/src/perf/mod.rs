@@ -40,8 +40,9 @@ use crate::perf::series::Unit;
 
 /// TCP port of the control connection.
 const PORT: u16 = 18515;
-/// Payload of a packet on the loopback interface, and on an Ethernet of 1500 bytes.
-const LOCAL_MTU: usize = 4096;
+/// Path MTUs that there are.
+const MTUS: [usize; 5] = [256, 512, 1024, 2048, 4096];
+/// The one of an Ethernet of 1500 bytes.
 const ETHERNET_MTU: usize = 1024;
 /// Message size of bandwidth and of latency tests.
 const LARGE: usize = 64 << 10;
@@ -112,9 +113,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     depth: Option<usize>,
 
-    /// Payload of a packet [default: 4096 on this machine, else 1024]
+    /// Payload of a packet [default: the most that both ports have]
     #[arg(long, value_name = "BYTES")]
     mtu: Option<usize>,
+
+    #[command(flatten)]
+    device: device::Choice,
 
     /// RDMA only, nothing to compare it with
     #[arg(long)]
@@ -168,11 +172,11 @@ impl ValueEnum for Goal {
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
     if args.second_process {
-        return serve::first_process();
+        return serve::first_process(&args.device);
     }
     args.check()?;
     if args.server {
-        return serve::forever(args.port);
+        return serve::forever(args.port, &args.device);
     }
     match args.test {
         Goal::Summary => summary(args, out),
@@ -185,7 +189,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
 fn summary(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
     let mut peer = args.peer()?;
     let amount = args.amount(Duration::from_millis(600));
-    let jobs = summary::figures(args.depth()?, args.mtu(&peer)?);
+    let jobs = summary::figures(args.depth()?, args.mtu(&mut peer)?);
     let rows = measure(args, &mut peer, &jobs, amount)?;
     if out.is_json() {
         out.json(&rows)?
@@ -200,7 +204,7 @@ fn one_test(args: &Args, test: Test, out: &mut Output) -> Result<Outcome, Error>
     let job = args.job(test)?;
     let mut peer = args.peer()?;
     let job = Job {
-        mtu: args.mtu(&peer)?,
+        mtu: args.mtu(&mut peer)?,
         ..job
     };
     let sizes: Vec<usize> = if args.all {
@@ -319,6 +323,10 @@ impl Args {
                 "tests, not allreduce",
             ),
         ];
+        if let Some(mtu) = self.mtu.filter(|mtu| !MTUS.contains(mtu)) {
+            let all = MTUS.map(|mtu| mtu.to_string()).join(", ");
+            return Err(Error::new(format!("--mtu is one of {all}, not {mtu}")));
+        }
         match refused.into_iter().find(|(refused, ..)| *refused) {
             Some((_, option, place)) => Err(Error::new(format!("{option} is for {place}"))),
             None => Ok(()),
@@ -378,6 +386,7 @@ impl Args {
             bytes,
             duration: self.duration.unwrap_or(Duration::from_secs(2)),
             baseline: !self.no_baselines,
+            device: self.device.clone(),
         })
     }
 
@@ -385,17 +394,15 @@ impl Args {
         within("--depth", self.depth.unwrap_or(128), Job::MAX_DEPTH)
     }
 
-    fn mtu(&self, peer: &Peer) -> Result<usize, Error> {
-        let usual = if peer.is_local {
-            LOCAL_MTU
-        } else {
-            ETHERNET_MTU
-        };
-        match self.mtu.unwrap_or(usual) {
-            mtu @ (256 | 512 | 1024 | 2048 | 4096) => Ok(mtu),
-            mtu => Err(Error::new(format!(
-                "--mtu is 256, 512, 1024, 2048 or 4096, not {mtu}"
+    /// The path MTU: as asked for, or the largest that both ports have.
+    fn mtu(&self, peer: &mut Peer) -> Result<usize, Error> {
+        let most = peer.path_mtu()?;
+        match self.mtu {
+            Some(mtu) if mtu > most => Err(Error::new(format!(
+                "--mtu is at most {most} between these ports, not {mtu}"
             ))),
+            Some(mtu) => Ok(mtu),
+            None => Ok(most),
         }
     }
 
@@ -408,8 +415,8 @@ impl Args {
 
     fn peer(&self) -> Result<Peer, Error> {
         match &self.address {
-            Some(address) => Peer::connect(address, self.port),
-            None => Peer::spawn(),
+            Some(address) => Peer::connect(address, self.port, &self.device),
+            None => Peer::spawn(&self.device),
         }
     }
 }

@@ -14,6 +14,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::outcome::Error;
 use crate::perf::control::{Answer, Ask, Control};
+use crate::perf::device::Choice;
 use crate::perf::endpoint::{Place, cannot};
 use crate::perf::job::Role;
 use crate::perf::patience::STALL;
@@ -30,35 +31,34 @@ pub(crate) struct Peer {
     pub(crate) control: Control,
     /// The ends of a job, as the client's endpoints need it.
     pub(crate) place: Place,
-    /// Whether both ends are on this machine.
-    pub(crate) is_local: bool,
     _child: Option<Reaped>,
 }
 
 impl Peer {
     /// Starts a second process.
-    pub(crate) fn spawn() -> Result<Self, Error> {
+    pub(crate) fn spawn(choice: &Choice) -> Result<Self, Error> {
         let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None)
             .map_err(cannot("make a socket pair for the second process"))?;
+        let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let place = Place::new(Role::Client, localhost, choice)?;
         // The link stays good when the file is replaced meanwhile, as by a compiler.
         let child = Command::new("/proc/self/exe")
             .args(["perf", "--second-process"])
+            .args(choice.arguments())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .spawn()
             .map_err(cannot("start a second process"))?;
-        let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
         Self {
             control: Control::new(ours, "the second process".into())?,
-            place: Place::new(Role::Client, localhost),
-            is_local: true,
+            place,
             _child: Some(Reaped(child)),
         }
         .greet()
     }
 
     /// Connects to a server.
-    pub(crate) fn connect(address: &str, port: u16) -> Result<Self, Error> {
+    pub(crate) fn connect(address: &str, port: u16, choice: &Choice) -> Result<Self, Error> {
         let addresses: Vec<SocketAddr> = (address, port).to_socket_addrs().map_or_else(
             |error| {
                 let why = "an IP address or a host's name is needed";
@@ -78,8 +78,7 @@ impl Peer {
                         .ip();
                     return Self {
                         control: Control::new(stream.into(), format!("the server at {address}"))?,
-                        place: Place::new(Role::Client, local),
-                        is_local: local == address.ip(),
+                        place: Place::new(Role::Client, local, choice)?,
                         _child: None,
                     }
                     .greet();
@@ -91,6 +90,14 @@ impl Peer {
             "cannot connect to {address}, TCP port {port} ({failure}); \
              'hirail perf --server' must run there"
         )))
+    }
+
+    /// The largest path MTU between the two ports.
+    pub(crate) fn path_mtu(&mut self) -> Result<usize, Error> {
+        match self.control.ask(&Ask::PortMtu)? {
+            Answer::PortMtu { bytes } => Ok(bytes.min(self.place.port_mtu()?)),
+            _ => Err(self.control.misfit()),
+        }
     }
 
     fn greet(mut self) -> Result<Self, Error> {

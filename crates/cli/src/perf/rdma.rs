@@ -538,12 +538,12 @@ impl Rdma {
     fn ping_pong(&mut self, messages: u64) -> Result<Ran, Error> {
         let most = self.job.depth - self.signal_every() as usize;
         let mut histogram = round_trips();
-        let mut received = self.tally.received;
+        let first = self.tally.received;
         let start = Instant::now();
         let mut before = start;
         for nth in 1..=messages {
             self.trips += 1;
-            let number = self.trips;
+            let (number, received) = (self.trips, first + nth - 1);
             if self.role == Role::Server {
                 self.await_trip(number, received)?;
                 self.send_trip(number, nth == messages)?;
@@ -554,7 +554,6 @@ impl Rdma {
                 histogram.saturating_record((now - before).as_nanos() as u64);
                 before = now;
             }
-            received += 1;
             self.drain(most)?;
         }
         let elapsed = start.elapsed();

@@ -181,18 +181,11 @@ type Compared<'a> = [(&'static str, Vec<(&'a Row, f64)>)];
 
 fn of_one(row: &Row, compared: &Compared<'_>) -> String {
     let value = optional(row.value);
-    let (verb, than) = if row.is_rate() {
-        ("moves", "times what it is over")
-    } else {
-        ("takes a median of", "times as long as over")
-    };
-    let versus = compared
-        .iter()
-        .map(|(name, ratios)| format!("{} {than} {name}", units::figure(ratios[0].1)));
-    let mut text = format!("{} {verb} {value} {}", row.figure, row.unit);
-    for (number, versus) in versus.enumerate() {
-        text += if number == 0 { ", " } else { " and " };
-        text += &versus;
+    let mut text = format!("{}: {value} {} over RDMA", row.figure, row.unit);
+    for (number, (name, ratios)) in compared.iter().enumerate() {
+        let lead = if number == 0 { "," } else { " and" };
+        let ratio = units::figure(ratios[0].1);
+        text += &format!("{lead} {ratio} times that over {name}");
     }
     text
 }

@@ -10,12 +10,13 @@ use crate::outcome::{Error, Outcome};
 use crate::perf::allreduce::Rank;
 use crate::perf::control::{Answer, Ask, Control};
 use crate::perf::cpu;
+use crate::perf::device::Choice;
 use crate::perf::endpoint::{self, Endpoint, Place, cannot};
 use crate::perf::job::Role;
 use crate::perf::peer::{self, VERSION};
 
 /// Serves clients on TCP port `port`, one after another, until the process is ended.
-pub(crate) fn forever(port: u16) -> Result<Outcome, Error> {
+pub(crate) fn forever(port: u16, choice: &Choice) -> Result<Outcome, Error> {
     let listener = listen(port).map_err(cannot(format_args!(
         "listen on TCP port {port} (--port takes another)"
     )))?;
@@ -29,11 +30,10 @@ pub(crate) fn forever(port: u16) -> Result<Outcome, Error> {
             .accept()
             .map_err(cannot(format_args!("accept on TCP port {port}")))?;
         note(format_args!("{client} connected"));
-        let place = stream
+        let ended = stream
             .local_addr()
-            .map(|local| Place::new(Role::Server, local.ip().to_canonical()));
-        let ended = place
             .map_err(cannot("use the connection"))
+            .and_then(|local| Place::new(Role::Server, local.ip().to_canonical(), choice))
             .and_then(|place| Ok((place, Control::new(stream.into(), client.to_string())?)))
             .and_then(|(place, mut control)| session(&mut control, &place));
         match ended {
@@ -44,10 +44,10 @@ pub(crate) fn forever(port: u16) -> Result<Outcome, Error> {
 }
 
 /// Serves the process that started this one.
-pub(crate) fn first_process() -> Result<Outcome, Error> {
+pub(crate) fn first_process(choice: &Choice) -> Result<Outcome, Error> {
     let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let place = Place::new(Role::Server, localhost);
     let mut control = peer::first_process()?;
+    let place = Place::new(Role::Server, localhost, choice)?;
     // What fails in a session is the connection, and then the first process is gone or tells.
     let _ = session(&mut control, &place);
     Ok(Outcome::Clean)
@@ -87,6 +87,7 @@ fn session(control: &mut Control, place: &Place) -> Result<(), Error> {
             Ask::Hello { .. } => Ok(Answer::Hello {
                 version: VERSION.into(),
             }),
+            Ask::PortMtu => place.port_mtu().map(|bytes| Answer::PortMtu { bytes }),
             Ask::Open { transport, job } => match job.fault() {
                 Some(fault) => Err(Error::new(fault)),
                 None => endpoint::open(transport, &job, place).map(|end| {

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
 use crate::perf::control::{Answer, Ask};
+use crate::perf::device::Choice;
 use crate::perf::job::Transport;
 use crate::perf::peer::Peer;
 use crate::perf::progress::Progress;
@@ -26,7 +27,6 @@ use crate::perf::units;
 pub(crate) use rank::Rank;
 
 /// What is reduced, and for how long each transport does it.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// Processes.
     pub(crate) ranks: usize,
@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) duration: Duration,
     /// Whether TCP does the same for comparison.
     pub(crate) baseline: bool,
+    /// Device of all ranks.
+    pub(crate) device: Choice,
 }
 
 /// Turns that each transport gets.
@@ -201,7 +203,7 @@ struct Ring {
 impl Ring {
     fn new(plan: &Plan, transport: Transport) -> Result<Self, Error> {
         let ranks = (0..plan.ranks)
-            .map(|_| Peer::spawn())
+            .map(|_| Peer::spawn(&plan.device))
             .collect::<Result<Vec<_>, _>>()?;
         let mut ring = Self { ranks };
         let elements = plan.bytes / size_of::<f32>();

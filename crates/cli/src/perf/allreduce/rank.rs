@@ -87,7 +87,7 @@ impl Rank {
             return Err(Error::new("the all-reduce is out of range"));
         }
         let ring: Box<dyn Ring> = match transport {
-            Transport::Tcp => Box::new(TcpRing::open(elements)?),
+            Transport::Tcp => Box::new(TcpRing::open(elements, place)?),
             Transport::Rdma => Box::new(RdmaRing::open(elements, place)?),
             Transport::Udp => return Err(Error::new("there is no all-reduce over plain UDP")),
         };

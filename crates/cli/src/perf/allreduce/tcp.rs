@@ -1,14 +1,14 @@
 //! The ring over TCP: one connection from each rank to the next, polled.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 
 use serde_json::{Value, json};
 
 use crate::outcome::Error;
 use crate::perf::allreduce::rank::{Combine, Ring};
-use crate::perf::endpoint::{cannot, parse_address};
+use crate::perf::endpoint::{Place, cannot, parse_address};
 use crate::perf::patience::{Patience, STALL};
 use crate::perf::tcp::accept;
 
@@ -26,8 +26,8 @@ pub(crate) struct TcpRing {
 
 impl TcpRing {
     /// Listens for the previous rank.
-    pub(crate) fn open(elements: usize) -> Result<Self, Error> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+    pub(crate) fn open(elements: usize, place: &Place) -> Result<Self, Error> {
+        let listener = TcpListener::bind((place.local, 0))
             .map_err(cannot("listen for the previous rank over TCP"))?;
         Ok(Self {
             listener,

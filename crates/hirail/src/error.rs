@@ -11,6 +11,7 @@ use hirail_vocab::{CcOutOfRange, WcStatus};
 use crate::config::ConfigError;
 use crate::fork::Forked;
 use crate::port::PortError;
+use crate::port::raw::RawError;
 
 /// An error of the library. Work requests that fail are not errors: they end in a completion with a
 /// status.
@@ -47,6 +48,9 @@ pub enum Error {
     /// The UDP port could not be opened.
     #[error(transparent)]
     Port(#[from] PortError),
+    /// The interface could not be opened as a raw port.
+    #[error(transparent)]
+    Raw(#[from] RawError),
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),

@@ -19,6 +19,7 @@ pub use hirail_rnic::qp::attr::{AddressVector, AttrMask, QpAttr};
 pub use hirail_rnic::{RecoveryKind, SendFlags, SendOp};
 pub use hirail_vocab::{QpState, QpType, WcOpcode, WcStatus};
 pub use runtime::memory::{Faults, MemoryNetwork};
+pub use runtime::raw::{FlowControl, RawOptions, RoceVersions, Watermarks};
 pub use verbs::context::Context;
 pub use verbs::cq::{CompletionChannel, Cq, Wc};
 pub use verbs::mr::{Mr, MrSlice, RemoteMemory};

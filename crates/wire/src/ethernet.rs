@@ -92,7 +92,8 @@ pub struct VlanTag {
 }
 
 impl VlanTag {
-    const fn from_tci(tci: u16) -> Self {
+    /// Reads the 16 bits that follow the tag's EtherType.
+    pub const fn from_tci(tci: u16) -> Self {
         let priority = (tci >> 13).to_le_bytes()[0];
         Self {
             priority,
@@ -101,7 +102,8 @@ impl VlanTag {
         }
     }
 
-    const fn tci(self) -> u16 {
+    /// The 16 bits that follow the tag's EtherType.
+    pub const fn tci(self) -> u16 {
         let priority = (self.priority & 7) as u16;
         priority << 13 | (self.drop_eligible as u16) << 12 | self.vlan & 0x0fff
     }

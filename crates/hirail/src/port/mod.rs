@@ -11,6 +11,7 @@
 //! | [`icrc_check`] | the ICRC through a socket that hides a field |
 //! | `gsi` | QP 1, which all processes share |
 //! | [`pcap`] | `HIRAIL_PCAP` |
+//! | [`raw`] | whole Ethernet frames, past the UDP port |
 //!
 //! [`open`] gives a [`Receiver`], which belongs to whoever drives the device, and a
 //! [`TransmitPool`], from which any thread makes a [`Transmitter`].
@@ -21,6 +22,7 @@ mod forward;
 mod gsi;
 pub mod icrc_check;
 pub mod pcap;
+pub mod raw;
 pub mod recv;
 mod registry;
 pub mod send;

@@ -1,7 +1,8 @@
 //! `HIRAIL_PCAP`: every packet of the port in a pcapng file, one record per packet as on the wire,
 //! without privileges.
 //!
-//! Records begin with the IP header: a UDP socket sees no Ethernet header. Processes that record to
+//! Records begin with the IP header: a UDP socket sees no Ethernet header. Those of a raw port are
+//! whole frames. Processes that record to
 //! the same file at the same time share it: the first one empties it, the others append, and each
 //! record is one write. The time is that of handing the packet to the kernel or of reading it.
 
@@ -13,9 +14,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use core::net::{IpAddr, SocketAddr};
 
+use hirail_wire::ethernet::{EtherType, VlanTag};
 use hirail_wire::ip::{IpHeader, Ipv4Header, Ipv6Header, PROTOCOL_UDP};
 use hirail_wire::pcap::{LinkType, Writer};
-use hirail_wire::udp::UdpHeader;
+use hirail_wire::udp::{ROCE_PORT, UdpHeader};
 
 use super::recv::Datagram;
 use super::send::Path;
@@ -30,6 +32,20 @@ pub struct Recorder {
 impl Recorder {
     /// Opens `path`, which another process may be recording to.
     pub fn open(path: &FilePath, udp_port: u16) -> io::Result<Self> {
+        Self::create(path, udp_port, "hirail", LinkType::RAW)
+    }
+
+    /// The same for a port whose whole frames are seen.
+    pub fn open_ethernet(path: &FilePath, interface: &str) -> io::Result<Self> {
+        Self::create(path, ROCE_PORT, interface, LinkType::ETHERNET)
+    }
+
+    fn create(
+        path: &FilePath,
+        udp_port: u16,
+        interface: &str,
+        link_type: LinkType,
+    ) -> io::Result<Self> {
         let file = File::options().create(true).append(true).open(path)?;
         if file.try_lock().is_ok() {
             // Nobody else records: what is in the file is from an earlier run.
@@ -37,7 +53,7 @@ impl Recorder {
         }
         file.lock_shared()?;
         let mut writer = Writer::new(file)?;
-        writer.add_interface("hirail", LinkType::RAW)?;
+        writer.add_interface(interface, link_type)?;
         Ok(Self {
             udp_port,
             file: Mutex::new(writer),
@@ -128,12 +144,28 @@ impl Recorder {
             _ => return,
         }
         let udp_bytes = udp.with_checksum(&ip, ib).to_bytes(ib.len());
+        self.write(&[ip_bytes, &udp_bytes, ib]);
+    }
+
+    /// Records an Ethernet frame, with its tag put back where it was.
+    pub(crate) fn frame(&self, frame: &[u8], tag: Option<VlanTag>) {
+        let (addresses, rest) = frame.split_at(frame.len().min(12));
+        match tag {
+            None => self.write(&[frame]),
+            Some(tag) => {
+                let ([a, b], [c, d]) = (EtherType::VLAN.0.to_be_bytes(), tag.tci().to_be_bytes());
+                self.write(&[addresses, &[a, b, c, d], rest]);
+            }
+        }
+    }
+
+    fn write(&self, parts: &[&[u8]]) {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let time_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A full disk ends the capture, not the connection.
-        let _ = file.write_packet(0, time_ns, &[ip_bytes, &udp_bytes, ib], None);
+        let _ = file.write_packet(0, time_ns, parts, None);
     }
 }

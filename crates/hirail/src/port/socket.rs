@@ -135,7 +135,7 @@ pub(super) fn receive_buffer(fd: BorrowedFd<'_>) -> usize {
 }
 
 /// As much of `bytes` as the system allows: with privilege all, else up to its maximum.
-fn set_buffer(fd: BorrowedFd<'_>, force: c_int, polite: c_int, bytes: usize) {
+pub(super) fn set_buffer(fd: BorrowedFd<'_>, force: c_int, polite: c_int, bytes: usize) {
     // The kernel doubles the number for its overhead.
     let bytes = c_int::try_from(bytes / 2).unwrap_or(c_int::MAX);
     if sys::set(fd, libc::SOL_SOCKET, force, bytes).is_err() {

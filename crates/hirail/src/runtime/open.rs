@@ -12,7 +12,7 @@ use super::udp::{Segmentation, UdpLink};
 use crate::config::{Auto, Config};
 use crate::devices::{self, Kind, NetDevice};
 use crate::error::Error;
-use crate::port::{self, PortError, Recorder, Transmitter, sys};
+use crate::port::{self, PortError, QpnBlock, Recorder, Transmitter, sys};
 use crate::verbs::context::Context;
 
 /// Bytes in flight to a destination at most, if its buffer holds them.
@@ -68,6 +68,37 @@ fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Contex
         .first()
         .copied()
         .ok_or(PortError::Crowded)?;
+    let gids = device.gids.iter().map(|gid| GidEntry {
+        gid: gid.gid,
+        version: RoceVersion::V2,
+    });
+    let engine = engine(
+        device,
+        gids.collect(),
+        block,
+        fast_paths.receive_buffer,
+        config,
+    )?;
+    let segmentation = match config.segmentation {
+        Auto::On => Segmentation::Everywhere,
+        Auto::Off => Segmentation::Nowhere,
+        Auto::Auto if device.splits_in_software => Segmentation::Everywhere,
+        Auto::Auto => Segmentation::InThisHost(local_addresses(all)),
+    };
+    let transmitter = Transmitter::new(pool, &config.port);
+    let link = UdpLink::new(receiver, transmitter, recorder, device.index, segmentation);
+    let rnic = Rnic::start(&device.name, engine, Box::new(link)).map_err(Error::Descriptor)?;
+    Ok(Context::new(&device.name, rnic, Some(fast_paths)))
+}
+
+/// How the engine of a port is made, whose receive buffer holds `buffer` bytes.
+pub(super) fn engine(
+    device: &NetDevice,
+    gids: Vec<GidEntry>,
+    block: QpnBlock,
+    buffer: usize,
+    config: &Config,
+) -> Result<DeviceConfig, Error> {
     let qpns = block.qpns();
 
     let rate = config
@@ -81,19 +112,13 @@ fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Contex
     // The peer's buffer counts, which is likely made like ours; others send into it as well.
     let maximum = config
         .window
-        .unwrap_or_else(|| WINDOW.min(fast_paths.receive_buffer as u64 / 2));
-    let engine = DeviceConfig {
+        .unwrap_or_else(|| WINDOW.min(buffer as u64 / 2));
+    Ok(DeviceConfig {
         first_qpn: Qpn::new(qpns.start),
         qpns: qpns.end - qpns.start,
+        qpn_rotation: sys::random() as u32,
         seed: u128::from(sys::random()) << 64 | u128::from(sys::random()),
-        gids: device
-            .gids
-            .iter()
-            .map(|gid| GidEntry {
-                gid: gid.gid,
-                version: RoceVersion::V2,
-            })
-            .collect(),
+        gids,
         port_mtu: device.path_mtu(),
         window: WindowConfig {
             initial: INITIAL_WINDOW.min(maximum),
@@ -105,17 +130,7 @@ fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Contex
         dcqcn: Arc::new(dcqcn),
         is_paced: config.dcqcn.or(device.kind != Kind::Loopback),
         ..DeviceConfig::default()
-    };
-    let segmentation = match config.segmentation {
-        Auto::On => Segmentation::Everywhere,
-        Auto::Off => Segmentation::Nowhere,
-        Auto::Auto if device.splits_in_software => Segmentation::Everywhere,
-        Auto::Auto => Segmentation::InThisHost(local_addresses(all)),
-    };
-    let transmitter = Transmitter::new(pool, &config.port);
-    let link = UdpLink::new(receiver, transmitter, recorder, device.index, segmentation);
-    let rnic = Rnic::start(&device.name, engine, Box::new(link)).map_err(Error::Descriptor)?;
-    Ok(Context::new(&device.name, rnic, Some(fast_paths)))
+    })
 }
 
 fn local_addresses(all: &[NetDevice]) -> HashSet<IpAddr> {

@@ -107,7 +107,7 @@ impl UdpLink {
 }
 
 /// Copies the payload of a packet into place and covers it with the ICRC.
-fn gather(
+pub(super) fn gather(
     run: &Run<Threads>,
     packet: &TxPacket,
     payload: &mut [u8],

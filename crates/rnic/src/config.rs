@@ -101,6 +101,9 @@ pub struct DeviceConfig {
     pub first_qpn: Qpn,
     /// QPNs that it may give out.
     pub qpns: u32,
+    /// How far from the first QPN the device starts to give them out; it goes round. Whoever takes
+    /// over numbers of a device that is gone starts elsewhere, so that late packets find nobody.
+    pub qpn_rotation: u32,
     /// Seed of everything unpredictable: keys, hellos.
     pub seed: u128,
     /// GID table of the port.
@@ -129,6 +132,7 @@ impl Default for DeviceConfig {
             limits: Limits::default(),
             first_qpn: Qpn::new(0x11),
             qpns: 1 << 16,
+            qpn_rotation: 0,
             seed: 0,
             gids: Vec::new(),
             port_mtu: PathMtu::Mtu4096,

@@ -157,6 +157,8 @@ impl Unstarted {
     }
 
     fn run(self, device: &Weak<Rnic>) {
+        // Signals are the application's: its handlers run on its own threads.
+        sys::block_signals();
         let shared = &*self.shared;
         let mut looked_at = now();
         let mut published_at = Instant::EPOCH;

@@ -100,14 +100,31 @@ struct QpTable<H: Host> {
 }
 
 impl<H: Host> QpTable<H> {
-    /// The QP of this number, where numbers begin at `first`.
-    fn get(&self, qpn: Qpn, first: Qpn) -> Option<&Arc<Qp<H>>> {
+    fn get(&self, qpn: Qpn, config: &DeviceConfig) -> Option<&Arc<Qp<H>>> {
         if qpn == Qpn::GSI {
             return self.gsi.as_ref();
         }
-        let index = qpn.value().wrapping_sub(first.value());
-        self.slots.get(index as usize)?.as_ref()
+        self.slots.get(slot_of(qpn, config)? as usize)?.as_ref()
     }
+}
+
+/// The slot of a QPN; nothing for numbers that the device does not give out.
+fn slot_of(qpn: Qpn, config: &DeviceConfig) -> Option<u32> {
+    let offset = qpn.value().checked_sub(config.first_qpn.value())?;
+    let rotation = config.qpn_rotation % config.qpns;
+    if offset >= config.qpns {
+        None
+    } else if offset >= rotation {
+        Some(offset - rotation)
+    } else {
+        Some(offset + config.qpns - rotation)
+    }
+}
+
+/// The QPN of a slot.
+fn qpn_of(slot: u32, config: &DeviceConfig) -> Qpn {
+    let offset = (u64::from(slot) + u64::from(config.qpn_rotation)) % u64::from(config.qpns);
+    Qpn::new(config.first_qpn.value() + offset as u32)
 }
 
 /// The RNIC.
@@ -212,7 +229,7 @@ impl<H: Host> Device<H> {
 
     /// The QP of this number.
     pub fn qp(&self, qpn: Qpn) -> Option<Arc<Qp<H>>> {
-        self.qps.read().get(qpn, self.config.first_qpn).cloned()
+        self.qps.read().get(qpn, &self.config).cloned()
     }
 
     /// QPs that exist, QP1 not counted.
@@ -328,6 +345,23 @@ impl<H: Host> Event<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slots_go_round_the_numbers() {
+        let config = DeviceConfig {
+            first_qpn: Qpn::new(100),
+            qpns: 10,
+            qpn_rotation: 7,
+            ..DeviceConfig::default()
+        };
+        for slot in 0..10 {
+            assert_eq!(slot_of(qpn_of(slot, &config), &config), Some(slot));
+        }
+        assert_eq!(qpn_of(0, &config), Qpn::new(107));
+        assert_eq!(qpn_of(3, &config), Qpn::new(100));
+        assert_eq!(slot_of(Qpn::new(99), &config), None);
+        assert_eq!(slot_of(Qpn::new(110), &config), None);
+    }
 
     /// The worked examples of `protocol.md` 1.5.
     #[test]

@@ -77,7 +77,7 @@ impl<H: Host> Device<H> {
             return self.deliver_to_group(now, meta, headers, payload);
         }
         let table = self.qps.read();
-        if let Some(qp) = table.get(qpn, self.config.first_qpn) {
+        if let Some(qp) = table.get(qpn, &self.config) {
             return self.deliver(now, meta, headers, payload, qp);
         }
         drop(table);

@@ -6,7 +6,7 @@ use hirail_vocab::{QpState, QpType, WcOpcode, WcStatus};
 use hirail_wire::{Gid, Lkey, Qpn};
 
 use super::receive::finish;
-use super::{CompletionQueue, Device, SharedReceiveQueue, SharedWindow, Timer, XrcHalf};
+use super::{CompletionQueue, Device, SharedReceiveQueue, SharedWindow, Timer, XrcHalf, qpn_of, slot_of};
 use crate::cq::{Arm, Cq, CqId};
 use crate::error::{Object, VerbError};
 use crate::host::{Host, Lock, ReadMostly};
@@ -458,7 +458,7 @@ impl<H: Host> Device<H> {
                 limit,
             })?
         };
-        let qp = make(Qpn::new(self.config().first_qpn.value() + index));
+        let qp = make(qpn_of(index, self.config()));
         table.slots[index as usize] = Some(Arc::clone(&qp));
         Ok(qp)
     }
@@ -472,7 +472,8 @@ impl<H: Host> Device<H> {
             if qp.qpn == Qpn::GSI {
                 table.gsi = None;
             } else {
-                let index = qp.qpn.value() - self.config().first_qpn.value();
+                let absent = VerbError::NotFound { object: Object::Qp, id: qp.qpn.value() };
+                let index = slot_of(qp.qpn, self.config()).ok_or(absent)?;
                 let slot = table.slots.get_mut(index as usize).and_then(Option::take);
                 if slot.is_none() {
                     return Err(VerbError::NotFound {

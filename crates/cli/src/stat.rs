@@ -160,7 +160,7 @@ fn print_table(all: &[ProcessCounters], out: &mut Output) -> Result<(), Error> {
     Ok(())
 }
 
-fn alarming(value: u64, out: &Output) -> impl std::fmt::Display {
+fn alarming(value: u64, out: &Output) -> impl std::fmt::Display + use<> {
     let style = if value > 0 { BAD } else { FAINT };
     out.paint(style, format!("{value:>9}"))
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use hirail_rnic::host::Fault;
 use hirail_rnic::transmit::{Budget, Class, Flow, OpenClasses, Run, TxPacket};
-use hirail_rnic::{GidEntry, Instant, PacketMeta, RoceVersion};
+use hirail_rnic::{DeviceConfig, GidEntry, Instant, PacketMeta, RoceVersion};
 use hirail_vocab::{Counter, DropReason};
 use hirail_wire::ethernet::{EtherType, VlanTag};
 use hirail_wire::frame::Content;
@@ -173,7 +173,6 @@ impl Context {
 }
 
 fn open_raw(interface: &str, options: RawOptions, config: &Config) -> Result<Context, Error> {
-    options.check()?;
     let all = devices::list().map_err(Error::Interfaces)?;
     let Some(device) = all.iter().find(|device| device.interface == interface) else {
         let known = all.into_iter().map(|device| device.interface).collect();
@@ -182,83 +181,7 @@ fn open_raw(interface: &str, options: RawOptions, config: &Config) -> Result<Con
             known,
         }));
     };
-    let recorder = match &config.pcap {
-        None => None,
-        Some(path) => Some(Arc::new(
-            Recorder::open_ethernet(path, interface).map_err(|error| Error::Capture {
-                path: path.clone(),
-                error,
-            })?,
-        )),
-    };
-    let gids = gids(device, options.versions);
-    let port_options = PortOptions {
-        // Next to nothing is kept of the copies that come there.
-        receive_buffer: 0,
-        coalescing: false,
-        steering: config.port.steering,
-        ..PortOptions::default()
-    };
-    let (port, _) = port::open(&port_options)?;
-    let block = port.blocks().first().copied().ok_or(PortError::Crowded)?;
-    let failed = |error| Error::Raw(RawError::socket(interface, error));
-    let program = filter::program(block, options.vlan.unwrap_or(0));
-    let receiver = FrameReceiver::open(
-        device.index,
-        Filter::Program(program),
-        options.receive_buffer,
-        RECEIVE_DEPTH,
-        LONGEST_FRAME,
-    )
-    .map_err(failed)?;
-    let room = receiver.fill().room;
-    let engine = open::engine(device, gids, block, room, config)?;
-    let control = FrameReceiver::open(
-        device.index,
-        Filter::EtherType(EtherType::MAC_CONTROL),
-        CONTROL_BUFFER,
-        CONTROL_DEPTH,
-        CONTROL_FRAME,
-    )
-    .map_err(failed)?;
-    // An interface that cannot filter passes the frames anyway.
-    let _ = control.set_group(MacAddr::MAC_CONTROL, true);
-    let sender = FrameSender::open(device.index, config.port.send_buffer).map_err(failed)?;
-
-    let watermarks = options.watermarks.unwrap_or(Watermarks::of(room));
-    let Watermarks { xoff, xon } = watermarks;
-    if xon >= xoff || xoff >= room {
-        return Err(Error::Raw(RawError::Watermarks { xon, xoff, room }));
-    }
-    let speed_mbps = options
-        .speed_mbps
-        .or(device.speed_mbps)
-        .unwrap_or(ASSUMED_SPEED_MBPS);
-    let quantum = flow_control::quantum(speed_mbps);
-    let mode = options.flow_control;
-    let cnp_priority = engine.dcqcn.cnp_priority();
-    let link = RawLink {
-        interface: device.index,
-        mac: MacAddr(device.mac),
-        is_loopback: device.kind == Kind::Loopback,
-        versions: engine.gids.iter().map(|entry| entry.version).collect(),
-        neighbours: Neighbours::new(Interface {
-            name: interface.to_owned(),
-            index: device.index,
-        }),
-        stopped: Stopped::new(mode, quantum, options.ack_priority, cnp_priority),
-        backpressure: Backpressure::new(mode, watermarks, quantum),
-        options,
-        port,
-        receiver,
-        control,
-        sender,
-        staging: vec![0; STAGING].into(),
-        staged: Vec::with_capacity(STAGING / 64),
-        held: Vec::new(),
-        tally: Tally::new(),
-        recorder,
-    };
+    let (link, engine) = RawLink::open(device, options, config)?;
     let rnic = Rnic::start(&device.name, engine, Box::new(link)).map_err(Error::Descriptor)?;
     Ok(Context::new(&device.name, rnic, None))
 }
@@ -377,6 +300,94 @@ enum Destination {
 }
 
 impl RawLink {
+    /// Opens the sockets. Returns how the engine on this link is to be made as well.
+    fn open(
+        device: &NetDevice,
+        options: RawOptions,
+        config: &Config,
+    ) -> Result<(Self, DeviceConfig), Error> {
+        options.check()?;
+        let failed = |error| Error::Raw(RawError::socket(&device.interface, error));
+        let recorder = match &config.pcap {
+            None => None,
+            Some(path) => Some(Arc::new(
+                Recorder::open_ethernet(path, &device.interface).map_err(|error| {
+                    Error::Capture {
+                        path: path.clone(),
+                        error,
+                    }
+                })?,
+            )),
+        };
+        // Before anything else, since it is what is most likely refused.
+        let sender = FrameSender::open(device.index, config.port.send_buffer).map_err(failed)?;
+        let (port, _) = port::open(&PortOptions {
+            // Next to nothing is kept of the copies that come there.
+            receive_buffer: 0,
+            coalescing: false,
+            steering: config.port.steering,
+            ..PortOptions::default()
+        })?;
+        let block = port.blocks().first().copied().ok_or(PortError::Crowded)?;
+        let receiver = FrameReceiver::open(
+            device.index,
+            Filter::Program(filter::program(block, options.vlan.unwrap_or(0))),
+            options.receive_buffer,
+            RECEIVE_DEPTH,
+            LONGEST_FRAME,
+        )
+        .map_err(failed)?;
+        let control = FrameReceiver::open(
+            device.index,
+            Filter::EtherType(EtherType::MAC_CONTROL),
+            CONTROL_BUFFER,
+            CONTROL_DEPTH,
+            CONTROL_FRAME,
+        )
+        .map_err(failed)?;
+        // An interface that cannot filter passes the frames anyway.
+        let _ = control.set_group(MacAddr::MAC_CONTROL, true);
+
+        let room = receiver.fill().room;
+        let watermarks = options.watermarks.unwrap_or(Watermarks::of(room));
+        let Watermarks { xoff, xon } = watermarks;
+        if xon >= xoff || xoff >= room {
+            return Err(Error::Raw(RawError::Watermarks { xon, xoff, room }));
+        }
+        let gids = gids(device, options.versions);
+        let engine = open::engine(device, gids, block, room, config)?;
+        let speed_mbps = options
+            .speed_mbps
+            .or(device.speed_mbps)
+            .unwrap_or(ASSUMED_SPEED_MBPS);
+        let quantum = flow_control::quantum(speed_mbps);
+        let mode = options.flow_control;
+        let cnp_priority = engine.dcqcn.cnp_priority();
+        let link = Self {
+            interface: device.index,
+            mac: MacAddr(device.mac),
+            is_loopback: device.kind == Kind::Loopback,
+            versions: engine.gids.iter().map(|entry| entry.version).collect(),
+            neighbours: Neighbours::new(Interface {
+                name: device.interface.clone(),
+                index: device.index,
+            }),
+            stopped: Stopped::new(mode, quantum, options.ack_priority, cnp_priority),
+            backpressure: Backpressure::new(mode, watermarks, quantum),
+            options,
+            port,
+            receiver,
+            control,
+            sender,
+            staging: vec![0; STAGING].into(),
+            staged: Vec::with_capacity(STAGING / 64),
+            held: Vec::new(),
+            tally: Tally::new(),
+            recorder,
+        };
+        Ok((link, engine))
+    }
+
     fn version(&self, flow: &Flow) -> RoceVersion {
         let index = usize::from(flow.source_index);
         self.versions.get(index).copied().unwrap_or_default()
@@ -639,7 +650,11 @@ impl RawLink {
 
 /// Network headers of a flow; nothing where its addresses are of two kinds.
 fn framing(flow: &Flow, version: RoceVersion) -> Option<Framing> {
-    let hop_limit = if flow.hop_limit == 0 { HOP_LIMIT } else { flow.hop_limit };
+    let hop_limit = if flow.hop_limit == 0 {
+        HOP_LIMIT
+    } else {
+        flow.hop_limit
+    };
     if version == RoceVersion::V1 {
         return Some(Framing::V1(Grh {
             traffic_class: flow.traffic_class,
@@ -711,7 +726,11 @@ fn build(
 
 impl Link for RawLink {
     fn readable(&self) -> io::Result<Vec<OwnedFd>> {
-        let fds = [self.receiver.as_fd(), self.control.as_fd(), self.port.as_fd()];
+        let fds = [
+            self.receiver.as_fd(),
+            self.control.as_fd(),
+            self.port.as_fd(),
+        ];
         fds.iter().map(|fd| fd.try_clone_to_owned()).collect()
     }
 
@@ -826,7 +845,11 @@ impl Link for RawLink {
     }
 
     fn next_wakeup(&self) -> Option<Instant> {
-        let held = if self.held.is_empty() { None } else { self.neighbours.next_look() };
+        let held = if self.held.is_empty() {
+            None
+        } else {
+            self.neighbours.next_look()
+        };
         [self.stopped.next_end(), held].into_iter().flatten().min()
     }
 }
@@ -841,11 +864,7 @@ impl Drop for RawLink {
 }
 
 /// Hands the packets in what arrived to `f`.
-fn for_each_packet(
-    frame: Frame<'_>,
-    sink: &mut dyn Sink,
-    mut f: impl FnMut(&[u8], &mut dyn Sink),
-) {
+fn for_each_packet(frame: Frame<'_>, sink: &mut dyn Sink, mut f: impl FnMut(&[u8], &mut dyn Sink)) {
     if frame.is_cut {
         sink.refused(DropReason::Oversized);
         return;
@@ -873,7 +892,11 @@ fn deliver(bytes: &[u8], tag: Option<VlanTag>, versions: RoceVersions, sink: &mu
     sink.count(Counter::rx_prio_packets(priority), 1);
     sink.count(Counter::rx_prio_bytes(priority), octets as u64);
     let is_roce_v1 = matches!(framing, Framing::V1(_));
-    let version = if is_roce_v1 { RoceVersion::V1 } else { RoceVersion::V2 };
+    let version = if is_roce_v1 {
+        RoceVersion::V1
+    } else {
+        RoceVersion::V2
+    };
     if !versions.has(version) {
         sink.refused(DropReason::NotOurAddress);
         return;
@@ -890,5 +913,8 @@ fn deliver(bytes: &[u8], tag: Option<VlanTag>, versions: RoceVersions, sink: &mu
         priority: tag.map_or(0, |tag| tag.priority),
         is_roce_v1,
     };
-    sink.packet(Arrival { meta, ib: roce.ib() });
+    sink.packet(Arrival {
+        meta,
+        ib: roce.ib(),
+    });
 }

@@ -133,7 +133,7 @@ mod tests {
     use core::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
-    use hirail_wire::ethernet::{EthernetHeader, MacAddr};
+    use hirail_wire::ethernet::MacAddr;
     use hirail_wire::grh::Grh;
     use hirail_wire::ip::{IpHeader, Ipv4Header, Ipv6Header};
     use hirail_wire::{
@@ -146,7 +146,11 @@ mod tests {
         let word = |at: u32, len: usize| -> Option<u32> {
             let at = at as usize;
             let bytes = frame.get(at..at + len)?;
-            Some(bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte)))
+            Some(
+                bytes
+                    .iter()
+                    .fold(0, |word, byte| word << 8 | u32::from(*byte)),
+            )
         };
         loop {
             let op = program[at];
@@ -162,7 +166,9 @@ mod tests {
                 LOAD_BYTE => word(op.k, 1),
                 LOAD_HALF_INDEXED => word(op.k + x, 2),
                 LOAD_IPV4_LENGTH => {
-                    let Some(byte) = word(op.k, 1) else { return false };
+                    let Some(byte) = word(op.k, 1) else {
+                        return false;
+                    };
                     x = 4 * (byte & 15);
                     continue;
                 }
@@ -248,11 +254,15 @@ mod tests {
         let block = QpnBlock::new(7);
         let program = program(block, 0);
         for framing in framings() {
-            for number in 0..1024 {
+            for number in 0..1024u16 {
                 let qpn = Qpn::new(u32::from(number) << BLOCK_BITS | 0x123);
                 let expected = matches!(number, 0 | 7 | 1023);
                 let frame = frame(framing, qpn);
-                assert_eq!(passes(&program, &frame, 0, 0), expected, "{framing:?} {qpn:?}");
+                assert_eq!(
+                    passes(&program, &frame, 0, 0),
+                    expected,
+                    "{framing:?} {qpn:?}"
+                );
             }
             for qpn in [Qpn::GSI, Qpn::MULTICAST] {
                 assert!(passes(&program, &frame(framing, qpn), 2, 0));

@@ -50,8 +50,10 @@ pub enum RawError {
     #[error("expected a priority from 0 to 7, got {0}")]
     NoSuchPriority(u8),
     /// Going on must need a lower level than stopping, and stopping must leave headroom.
-    #[error("expected XON below XOFF and XOFF below the receive buffer of {room} bytes, \
-             got XON at {xon} and XOFF at {xoff}")]
+    #[error(
+        "expected XON below XOFF and XOFF below the receive buffer of {room} bytes, \
+             got XON at {xon} and XOFF at {xoff}"
+    )]
     Watermarks {
         /// Level to go on at.
         xon: usize,

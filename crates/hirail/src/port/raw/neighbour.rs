@@ -134,7 +134,12 @@ pub(crate) fn solicit(station: IpAddr, source: IpAddr, interface: &str, index: u
         let mut name = [0; libc::IFNAMSIZ];
         let len = interface.len().min(name.len() - 1);
         name[..len].copy_from_slice(&interface.as_bytes()[..len]);
-        sys::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name)?;
+        sys::set(
+            socket.as_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            name,
+        )?;
         sys::bind(socket.as_fd(), &sys::Address::ip(from))?;
         sys::send_to(socket.as_fd(), &[], &sys::Address::ip(to))
     };

@@ -88,7 +88,10 @@ mod tests {
             })
             .into();
         let head = encapsulation(0).len();
-        let bodies: Vec<u8> = frames.iter().flat_map(|frame| frame[head..].to_vec()).collect();
+        let bodies: Vec<u8> = frames
+            .iter()
+            .flat_map(|frame| frame[head..].to_vec())
+            .collect();
         let mut batch = vec![0; head + bodies.len()];
         encapsulation(0xffff).emit(bodies.len(), &mut batch);
         batch[head..].copy_from_slice(&bodies);

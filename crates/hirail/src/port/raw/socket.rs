@@ -355,11 +355,7 @@ impl FrameSender {
     }
 
     /// Sends the first of `frames`, as many as the kernel takes at a time, with one priority.
-    pub fn send<'a>(
-        &mut self,
-        priority: u8,
-        frames: impl Iterator<Item = &'a [u8]>,
-    ) -> Taken {
+    pub fn send<'a>(&mut self, priority: u8, frames: impl Iterator<Item = &'a [u8]>) -> Taken {
         let fd = self.socket.as_fd();
         if priority != self.priority {
             // Without the right to a high one the frames still leave.

@@ -318,11 +318,9 @@ mod tests {
     }
 
     fn pfc(frames: &[(u8, u16)]) -> MacControl {
-        MacControl::Pfc(
-            frames
-                .iter()
-                .fold(Pfc::new(), |pfc, (priority, quanta)| pfc.with(*priority, *quanta)),
-        )
+        MacControl::Pfc(frames.iter().fold(Pfc::new(), |pfc, (priority, quanta)| {
+            pfc.with(*priority, *quanta)
+        }))
     }
 
     /// Counters that are not zero, by name.
@@ -431,7 +429,11 @@ mod tests {
         let mut port = stopped(FlowControl::Pause);
         port.handle(at_us(0), &pfc(&[(3, 1000)]), &mut seen.by());
         assert_eq!(closed(&port, at_us(0)), [0; 0], "not configured");
-        port.handle(at_us(5), &MacControl::Pause { quanta: 1000 }, &mut seen.by());
+        port.handle(
+            at_us(5),
+            &MacControl::Pause { quanta: 1000 },
+            &mut seen.by(),
+        );
         assert_eq!(closed(&port, at_us(6)), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         port.handle(at_us(25), &MacControl::Pause { quanta: 0 }, &mut seen.by());
         assert_eq!(closed(&port, at_us(25)), [0; 0]);
@@ -498,7 +500,13 @@ mod tests {
     #[test]
     fn pause_frames_go_out_where_configured() {
         let watermarks = Watermarks::of(800);
-        assert_eq!(watermarks, Watermarks { xoff: 200, xon: 100 });
+        assert_eq!(
+            watermarks,
+            Watermarks {
+                xoff: 200,
+                xon: 100
+            }
+        );
         let port = Backpressure::new(FlowControl::Pause, watermarks, quantum(SPEED_MBPS));
         let frame = port.look(at_us(0), 200);
         assert_eq!(frame, Some(MacControl::Pause { quanta: 0xffff }));

@@ -91,12 +91,7 @@ impl<K: Kernel> Neighbours<K> {
     }
 
     /// Where frames from `source` to `destination` go.
-    pub(super) fn resolve(
-        &mut self,
-        now: Instant,
-        source: IpAddr,
-        destination: IpAddr,
-    ) -> Answer {
+    pub(super) fn resolve(&mut self, now: Instant, source: IpAddr, destination: IpAddr) -> Answer {
         let known = self.table.get(&destination).copied();
         let mut entry = match known {
             Some(entry) if now < entry.look_at => return entry.answer,
@@ -204,7 +199,7 @@ mod tests {
     fn a_station_answers_after_it_was_asked_for() {
         let router = ip(254);
         let mut table = told(Some(router), Neighbour::Unknown);
-        let mut resolve = |table: &mut Neighbours<Told>, now| table.resolve(now, ip(1), ip(2));
+        let resolve = |table: &mut Neighbours<Told>, now| table.resolve(now, ip(1), ip(2));
         assert_eq!(resolve(&mut table, at_us(0)), Answer::Pending);
         assert_eq!(table.next_look(), Some(at_us(100)));
         table.kernel.neighbour.set(Neighbour::Fresh(MAC));

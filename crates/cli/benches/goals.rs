@@ -69,6 +69,13 @@ fn goals() -> Result<Vec<Goal>, Box<dyn Error>> {
             0.9,
             true,
         ),
+        goal(
+            "its NAKs per million packets",
+            "100",
+            naks_per_million(&rows[1]),
+            100.0,
+            false,
+        ),
         goal("WRITE 8 B, 1 QP", "1 Mmsg/s", at(3, "value"), 1.0, true),
         goal(
             "SEND 8 B, half round trip",
@@ -85,6 +92,17 @@ fn goals() -> Result<Vec<Goal>, Box<dyn Error>> {
             false,
         ),
     ])
+}
+
+/// Sequence errors (`packet_seq_err`) in a million packets of RDMA.
+fn naks_per_million(row: &Value) -> Option<f64> {
+    let transports = row["transports"].as_array()?;
+    let rdma = transports
+        .iter()
+        .find(|figures| figures["transport"] == "rdma")?;
+    let counted = |name: &str| rdma["counters"][name].as_f64();
+    let packets = counted("port_xmit_packets")?;
+    Some(counted("packet_seq_err").unwrap_or(0.0) / packets * 1e6)
 }
 
 fn print(goals: &[Goal]) {

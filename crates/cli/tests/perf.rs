@@ -276,11 +276,11 @@ struct Server(Child, String);
 
 impl Server {
     fn start() -> Self {
-        let mut child = hirail()
-            .args(["perf", "--server", "--port", "0"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("hirail runs");
+        Self::spawn(hirail().args(["perf", "--server", "--port", "0"]))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it runs");
         let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut line = String::new();
         said.read_line(&mut line).expect("the server says its port");
@@ -311,6 +311,108 @@ fn client_and_server() {
             for key in ["value", "vs_tcp", "vs_udp"] {
                 assert!(positive(&json[0][key]), "{address} {key}: {json}");
             }
+        }
+    }
+}
+
+/// Two hosts with an interface of their own each, gone with the test.
+struct TwoHosts {
+    names: [String; 2],
+}
+
+impl TwoHosts {
+    /// `Err` says why there are none.
+    fn new() -> Result<Self, String> {
+        let id = std::process::id();
+        let hosts = Self {
+            names: [format!("hirail-a-{id}"), format!("hirail-b-{id}")],
+        };
+        let [a, b] = &hosts.names;
+        ip(&format!("netns add {a}"))?;
+        ip(&format!("netns add {b}"))?;
+        ip(&format!(
+            "link add hr0 netns {a} type veth peer name hr0 netns {b}"
+        ))?;
+        for (number, name) in hosts.names.iter().enumerate() {
+            ip(&format!(
+                "-n {name} addr add 198.51.100.{}/24 dev hr0",
+                number + 1
+            ))?;
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} link set hr0 up"))?;
+        }
+        Ok(hosts)
+    }
+
+    /// `hirail perf` on one of them.
+    fn perf(&self, host: usize) -> Command {
+        let mut command = Command::new("ip");
+        command.args([
+            "netns",
+            "exec",
+            &self.names[host],
+            env!("CARGO_BIN_EXE_hirail"),
+            "perf",
+        ]);
+        command.stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for TwoHosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // What was never made cannot be removed, and that is fine.
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+fn ip(args: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(args.split(' ')).output();
+    let output = output.map_err(|error| format!("there is no 'ip': {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!(
+        "'ip {args}' fails: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    ))
+}
+
+#[test]
+fn between_two_hosts() {
+    let hosts = match TwoHosts::new() {
+        Ok(hosts) => hosts,
+        Err(why) => return println!("skipped: tests between two hosts, because {why}"),
+    };
+    let mut server = hosts.perf(0);
+    let server = Server::spawn(server.args(["--server", "--port", "0"]));
+    for (test, size) in [
+        ("write-bw", "100000"),
+        ("read-bw", "5000"),
+        ("send-lat", "8"),
+    ] {
+        let mut client = hosts.perf(1);
+        client.args([
+            test,
+            "198.51.100.1",
+            "--port",
+            &server.1,
+            "--size",
+            size,
+            "--json",
+        ]);
+        let output = client
+            .args(["--count", "50"])
+            .output()
+            .expect("hirail runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{test}: {said}");
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(json[0]["mtu"], 1024, "an Ethernet of 1500 bytes: {json}");
+        for key in ["value", "vs_tcp", "vs_udp"] {
+            assert!(positive(&json[0][key]), "{test} {key}: {json}");
         }
     }
 }

@@ -201,6 +201,7 @@ impl Lane {
             elapsed,
             cpu,
             delivered,
+            counters,
         } = there?
         else {
             return Err(peer.control.misfit());
@@ -212,6 +213,9 @@ impl Lane {
                     .expect("all histograms have the same bounds"),
                 none => *none = Some(round_trips),
             }
+        }
+        for (name, value) in here.counters.into_iter().chain(counters) {
+            *self.series.counters.entry(name).or_default() += value;
         }
         let sent = messages * self.flows;
         let came = match (here.delivered, delivered) {

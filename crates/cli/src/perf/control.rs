@@ -10,6 +10,7 @@ use serde_json::Value;
 use socket2::Socket;
 
 use crate::outcome::Error;
+use crate::perf::endpoint::Counters;
 use crate::perf::job::{Job, Transport};
 use crate::perf::patience::STALL;
 
@@ -59,11 +60,12 @@ pub(crate) enum Answer {
     /// The end is about to run.
     Started,
     /// The run is over. Nanoseconds of it (if this end can tell) and of the process's CPU time;
-    /// messages that came, where some may get lost.
+    /// messages that came, where some may get lost; what the device counted.
     Ran {
         elapsed: Option<u64>,
         cpu: u64,
         delivered: Option<u64>,
+        counters: Counters,
     },
     /// What is wrong with the result of an all-reduce, if anything.
     Checked { wrong: Option<String> },

@@ -1,5 +1,6 @@
 //! One end of a job over one transport. TCP, UDP and RDMA differ behind this face only.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -21,7 +22,12 @@ pub(crate) struct Ran {
     pub(crate) round_trips: Option<Histogram<u64>>,
     /// Messages that came, all queue pairs together, where some may get lost.
     pub(crate) delivered: Option<u64>,
+    /// What the device counted meanwhile: counters by name, those that moved.
+    pub(crate) counters: Counters,
 }
+
+/// Counters by name.
+pub(crate) type Counters = BTreeMap<String, u64>;
 
 /// A histogram of round trips: 1 ns to a minute, three significant digits.
 pub(crate) fn round_trips() -> Histogram<u64> {

@@ -57,12 +57,17 @@ impl Patience {
         }
         let silence = self.since.get_or_insert_with(Instant::now).elapsed();
         if silence > self.limit {
-            return Err(Error::new(format!(
-                "the other end has fallen silent for {} s in the middle of a run; \
-                 is it alive, and does the network between let the test's packets through?",
-                self.limit.as_secs()
-            )));
+            return Err(silent(self.limit));
         }
         Ok(silence)
     }
+}
+
+/// The other end has said nothing for that long.
+pub(crate) fn silent(limit: Duration) -> Error {
+    Error::new(format!(
+        "the other end has fallen silent for {} s in the middle of a run; is it alive, and does \
+         the network between let the test's packets through?",
+        limit.as_secs()
+    ))
 }

@@ -14,7 +14,7 @@ use hirail::{
     Access, ConnectOptions, Context, Cq, Destination, Mr, Qp, QpEndpoint, RemoteMemory, Send,
     SendOp, Wc, WcStatus,
 };
-use hirail_vocab::Counter;
+use hirail_vocab::{Counter, CounterSnapshot};
 use hirail_wire::{PathMtu, QKey, Rkey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -74,6 +74,10 @@ pub(crate) struct Rdma {
     /// Round trips so far, whose number memory is polled for.
     trips: u64,
     tally: Tally,
+    /// The other end has acknowledged something.
+    heard: bool,
+    /// What the device had counted at the end of the last run.
+    counted: CounterSnapshot,
 }
 
 /// A queue pair of the job.
@@ -228,6 +232,8 @@ impl Rdma {
             run: 0,
             trips: 0,
             tally: Tally::default(),
+            heard: false,
+            counted: context.counters(),
             context,
         })
     }
@@ -249,6 +255,11 @@ impl Rdma {
     /// Whether the receiver takes part, message by message.
     fn is_two_sided(&self) -> bool {
         matches!(self.job.test, Test::SendBw | Test::SendLat)
+    }
+
+    /// Whether the other end starts operations.
+    fn serves(&self) -> bool {
+        self.role == Role::Server || self.job.bidirectional
     }
 
     fn remote(&self) -> RemoteMemory {
@@ -336,6 +347,7 @@ impl Rdma {
         if let Some(wc) = failed {
             return Err(self.failure(&wc));
         }
+        self.heard |= count > uses;
         for &lane in &used[..uses] {
             self.post_receive(lane as usize)?;
         }
@@ -368,27 +380,24 @@ impl Rdma {
     }
 
     fn failure(&self, wc: &Wc) -> Error {
-        let status = wc.status.name();
-        let what = match Tag::of(wc.wr_id).0 {
-            Tag::Control => "a WRITE of the tests' own connection".to_owned(),
-            Tag::Send(_) => {
-                format!(
-                    "{} {}",
-                    self.job.qp_type.name().to_uppercase(),
-                    self.job.test.operation()
-                )
-            }
-            Tag::Receive(_) => "a receive".to_owned(),
+        let error = hirail::Error::Failed {
+            wr_id: wc.wr_id,
+            status: wc.status,
+            never_heard: !self.heard,
         };
+        if wc.status == WcStatus::RetryExcErr {
+            return error.into();
+        }
+        let status = wc.status.name();
         Error::new(format!(
-            "{what} ended with {status}; 'hirail explain {status}' says what it is"
+            "{error}; 'hirail explain {status}' says what that means"
         ))
     }
 
     /// Streams one way or both, and returns when this end is done and has heard that the other is.
     fn stream(&mut self, messages: u64) -> Result<Ran, Error> {
         let starts = self.role == Role::Client || self.job.bidirectional;
-        let serves = self.role == Role::Server || self.job.bidirectional;
+        let serves = self.serves();
         let total = messages * self.lanes.len() as u64;
         let first = self.tally.received;
         let expected = if serves && self.is_two_sided() {
@@ -435,8 +444,8 @@ impl Rdma {
                 let delivered = (self.is_lossy() && expected > 0).then_some(received);
                 return Ok(Ran {
                     elapsed,
-                    round_trips: None,
                     delivered,
+                    ..Ran::default()
                 });
             }
             if moved {
@@ -562,7 +571,7 @@ impl Rdma {
             Role::Client => Ran {
                 elapsed: Some(elapsed),
                 round_trips: Some(histogram),
-                delivered: None,
+                ..Ran::default()
             },
             Role::Server => Ran::default(),
         })
@@ -595,7 +604,7 @@ impl Rdma {
         Ok(Ran {
             elapsed: Some(elapsed),
             round_trips: Some(histogram),
-            delivered: None,
+            ..Ran::default()
         })
     }
 }
@@ -661,25 +670,29 @@ impl Endpoint for Rdma {
                 self.post_receive(number)?;
             }
         }
+        self.counted = self.context.counters();
         Ok(())
     }
 
     fn run(&mut self, messages: u64) -> Result<Ran, Error> {
         self.run += 1;
-        // UC has no acknowledgements: what came is known from what the device counted.
-        let context = self.context.clone();
-        let writes = || context.counters().get(Counter::RxWriteRequests);
-        let unseen = self.job.qp_type == QpType::Uc && self.job.test == Test::WriteBw;
-        let before = writes();
         let mut ran = match self.job.test.shape() {
             Shape::Stream => self.stream(messages)?,
             Shape::PingPong => self.ping_pong(messages)?,
             Shape::RoundTrip => self.requests(messages)?,
         };
-        if unseen && (self.role == Role::Server || self.job.bidirectional) {
-            // One of them said that the other end is done.
-            ran.delivered = Some((writes() - before).saturating_sub(1));
+        // Since the last run and not since this one began: the other end may have begun earlier.
+        let now = self.context.counters();
+        let counted = now.since(&self.counted);
+        self.counted = now;
+        if self.job.qp_type == QpType::Uc && self.job.test == Test::WriteBw && self.serves() {
+            // Nobody acknowledges these. One of those counted said that the other end is done.
+            ran.delivered = Some(counted.get(Counter::RxWriteRequests).saturating_sub(1));
         }
+        let named = counted
+            .non_zero()
+            .map(|(counter, value)| (counter.name().to_owned(), value));
+        ran.counters = named.collect();
         Ok(ran)
     }
 }

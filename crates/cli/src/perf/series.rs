@@ -6,6 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::perf::endpoint::Counters;
 use crate::perf::job::{Job, Shape, Transport};
 
 /// One run.
@@ -30,6 +31,8 @@ pub(crate) struct Series {
     pub(crate) samples: Vec<Sample>,
     /// Nanoseconds of all round trips, where round trips were measured.
     pub(crate) round_trips: Option<Histogram<u64>>,
+    /// What the devices of both ends counted in all of them.
+    pub(crate) counters: Counters,
 }
 
 /// What the figures of a test are in.
@@ -81,6 +84,9 @@ pub(crate) struct Figures {
     pub(crate) server_cpu_seconds_per_gb: Option<f64>,
     /// Share of the messages sent that did not come; streams only.
     pub(crate) lost: Option<f64>,
+    /// What the devices of both ends counted, by name; RDMA only.
+    #[serde(skip_serializing_if = "Counters::is_empty")]
+    pub(crate) counters: Counters,
     /// Samples that the medians are of.
     pub(crate) samples: usize,
 }
@@ -102,9 +108,14 @@ impl Series {
         let stream = job.test.shape() == Shape::Stream;
         let message_rate = self.median(|s| s.messages as f64 / s.elapsed.as_secs_f64().max(1e-9));
         let gbps = message_rate * job.bytes as f64 * 8.0 / 1e9;
-        let per_gb = |cpu: fn(&Sample) -> Duration| {
-            self.median(|s| cpu(s).as_secs_f64() / (s.messages as f64 * job.bytes as f64 / 1e9))
-        };
+        // Of nothing that came there is no cost per byte.
+        let per_gb =
+            |cpu: fn(&Sample) -> Duration| {
+                Some(self.median(|s| {
+                    cpu(s).as_secs_f64() / (s.messages as f64 * job.bytes as f64 / 1e9)
+                }))
+                .filter(|cost| cost.is_finite())
+            };
         let sum = |of: fn(&Sample) -> u64| self.samples.iter().map(of).sum::<u64>();
         let lost = 1.0 - sum(|s| s.messages) as f64 / sum(|s| s.sent).max(1) as f64;
         let part = if job.test.shape() == Shape::PingPong {
@@ -133,9 +144,10 @@ impl Series {
             gbps: stream.then_some(gbps),
             mmsg_per_second: stream.then_some(message_rate / 1e6),
             latency_us,
-            client_cpu_seconds_per_gb: stream.then(|| per_gb(|s| s.client_cpu)),
-            server_cpu_seconds_per_gb: stream.then(|| per_gb(|s| s.server_cpu)),
+            client_cpu_seconds_per_gb: per_gb(|s| s.client_cpu).filter(|_| stream),
+            server_cpu_seconds_per_gb: per_gb(|s| s.server_cpu).filter(|_| stream),
             lost: stream.then_some(lost),
+            counters: self.counters.clone(),
             samples: self.samples.len(),
         }
     }
@@ -183,7 +195,7 @@ mod tests {
         };
         let series = Series {
             samples: [1, 900, 1].map(sample).to_vec(),
-            round_trips: None,
+            ..Series::default()
         };
         let figures = series.figures(Transport::Tcp, &job(Test::WriteBw), Unit::Gbps);
         // Two queue pairs, two directions, 1000 messages of 1000 bytes each in a millisecond.
@@ -199,8 +211,8 @@ mod tests {
         let mut round_trips = Histogram::new(3).expect("valid");
         round_trips.record(2000).expect("in range");
         let series = Series {
-            samples: Vec::new(),
             round_trips: Some(round_trips),
+            ..Series::default()
         };
         let value = |test| {
             series

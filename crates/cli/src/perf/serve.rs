@@ -11,7 +11,7 @@ use crate::perf::allreduce::Rank;
 use crate::perf::control::{Answer, Ask, Control};
 use crate::perf::cpu;
 use crate::perf::device::Choice;
-use crate::perf::endpoint::{self, Endpoint, Place, cannot};
+use crate::perf::endpoint::{self, Counters, Endpoint, Place, cannot};
 use crate::perf::job::Role;
 use crate::perf::peer::{self, VERSION};
 
@@ -107,6 +107,7 @@ fn session(control: &mut Control, place: &Place) -> Result<(), Error> {
                         elapsed: ran.elapsed.map(nanoseconds),
                         cpu: nanoseconds(cpu::time().saturating_sub(before)),
                         delivered: ran.delivered,
+                        counters: ran.counters,
                     })
                 }
                 Err(error) => Err(error),
@@ -139,6 +140,7 @@ fn session(control: &mut Control, place: &Place) -> Result<(), Error> {
                     elapsed: Some(nanoseconds(start.elapsed())),
                     cpu: nanoseconds(cpu::time().saturating_sub(before)),
                     delivered: None,
+                    counters: Counters::new(),
                 })
             }),
             Ask::Check { times } => member(&mut rank).map(|rank| Answer::Checked {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::outcome::Error;
 use crate::perf::endpoint::{Endpoint, Place, Ran, cannot, parse_address, round_trips};
 use crate::perf::job::{Job, Role, Shape, Test};
-use crate::perf::patience::{Patience, STALL};
+use crate::perf::patience::{Patience, STALL, silent};
 
 /// Bytes of the request whose answer a round trip waits for: those of an RDMA READ request, BTH
 /// and RETH.
@@ -90,7 +90,10 @@ impl Tcp {
             );
             results.collect::<io::Result<Vec<()>>>()
         })
-        .map_err(cannot("stream over TCP"))?;
+        .map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => silent(STALL),
+            _ => cannot("stream over TCP")(error),
+        })?;
         Ok(Ran {
             elapsed: sends.then(|| start.elapsed()),
             ..Ran::default()

@@ -31,7 +31,7 @@ const MOST: usize = 65_507;
 /// Most segments of one send in kernels before 6.9.
 const SEGMENTS: usize = 64;
 /// Buffers repeat after this much of a message.
-const MEMORY: usize = 1 << 20;
+const MEMORY: usize = 256 << 10;
 /// What the kernel charges a socket for a datagram besides its bytes, roughly.
 const OVERHEAD: usize = 2304;
 /// Silence after which something must have got lost.

@@ -13,6 +13,8 @@
 
 mod flow_control;
 mod neighbours;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::IpAddr;

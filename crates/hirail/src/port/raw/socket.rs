@@ -391,3 +391,13 @@ impl FrameSender {
         }
     }
 }
+
+/// Moves this thread into a network namespace of its own, which goes with it.
+#[cfg(test)]
+pub(crate) fn leave_network() -> io::Result<()> {
+    // SAFETY: only this thread's view of the network changes.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

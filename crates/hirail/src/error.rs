@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hirail_rnic::VerbError;
+use hirail_rnic::mr::Access;
 use hirail_vocab::{CcOutOfRange, WcStatus};
 
 use crate::config::ConfigError;
@@ -77,9 +78,31 @@ pub enum Error {
         /// How many.
         bytes: usize,
     },
+    /// Memory that is lent without `mut` was to be writable.
+    #[error("memory lent without mut can only be read, so it cannot have {got:?}")]
+    ReadOnly {
+        /// The rights that are too much.
+        got: Access,
+    },
+    /// Objects of different devices were to work together.
+    #[error("expected {what} of the device {expected}, got one of {got}")]
+    OtherDevice {
+        /// The kind of object.
+        what: &'static str,
+        /// Name of the device that it should belong to.
+        expected: String,
+        /// Name of the device that it belongs to.
+        got: String,
+    },
     /// No completion came in time.
     #[error("no completion within {waited:?}")]
     NoCompletion {
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// No event came in time.
+    #[error("no event within {waited:?}")]
+    NoEvent {
         /// How long was waited.
         waited: Duration,
     },
@@ -96,13 +119,35 @@ pub enum Error {
         /// The peer never answered anything.
         never_heard: bool,
     },
-    /// The peer said something else than an endpoint.
-    #[error("expected {expected} from the peer, got {got}")]
+    /// The peer said something else than it should have.
+    #[error("expected {expected} from the peer, got {got:?}")]
     Exchange {
         /// What should have come.
         expected: &'static str,
         /// What came.
         got: String,
+    },
+    /// The peer said nothing in time.
+    #[error("expected {expected} from the peer, got nothing within {waited:?}")]
+    Silence {
+        /// What should have come.
+        expected: &'static str,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The peer ended the out-of-band connection.
+    #[error("expected {expected} from the peer, got the end of the connection")]
+    HungUp {
+        /// What should have come.
+        expected: &'static str,
+    },
+    /// The out-of-band connection could not be made.
+    #[error("cannot reach the peer at {address}: {error}")]
+    Unreachable {
+        /// Where the peer should be.
+        address: String,
+        /// Why it is not.
+        error: io::Error,
     },
     /// The out-of-band connection failed.
     #[error("the connection to the peer failed: {0}")]

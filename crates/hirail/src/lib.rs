@@ -3,6 +3,7 @@
 
 pub mod config;
 pub mod devices;
+pub mod exchange;
 pub mod fork;
 pub mod memory;
 pub mod port;
@@ -13,17 +14,33 @@ mod runtime;
 mod verbs;
 
 pub use error::Error;
-pub use hirail_rnic::cq::{Arm, WcPayload};
-pub use hirail_rnic::mr::Access;
+pub use hirail_rnic::cq::{Arm, CqId, WcPayload};
+pub use hirail_rnic::event::AsyncEvent;
+pub use hirail_rnic::mr::{Access, BindMw, MwType};
 pub use hirail_rnic::qp::attr::{AddressVector, AttrMask, QpAttr};
-pub use hirail_rnic::{RecoveryKind, SendFlags, SendOp};
-pub use hirail_vocab::{QpState, QpType, WcOpcode, WcStatus};
+pub use hirail_rnic::srq::SrqId;
+pub use hirail_rnic::{
+    GidEntry, Limits, RecoveryKind, RoceVersion, SendFlags, SendOp, VerbError,
+};
+pub use hirail_vocab::{
+    AsyncEventKind, Counter, CounterSnapshot, QpState, QpType, WcOpcode, WcStatus,
+};
+pub use hirail_wire::{
+    AckTimeout, Feth, FlushRange, Gid, Lkey, PathMtu, Psn, QKey, Qpn, Rkey, RnrTimer,
+};
 pub use runtime::memory::{Faults, MemoryNetwork};
 pub use runtime::raw::{FlowControl, RawOptions, RoceVersions, Watermarks};
+pub use verbs::builder::QpBuilder;
+pub use verbs::connect::{ConnectOptions, QpEndpoint};
 pub use verbs::context::Context;
-pub use verbs::cq::{CompletionChannel, Cq, Wc};
+pub use verbs::cq::{CompletionChannel, Cq};
 pub use verbs::mr::{Mr, MrSlice, RemoteMemory};
+pub use verbs::mw::Mw;
 pub use verbs::pd::Pd;
-pub use verbs::qp::{ConnectOptions, Qp, QpBuilder, QpEndpoint, Send};
+pub use verbs::qp::Qp;
 pub use verbs::srq::Srq;
-pub use verbs::work::Destination;
+pub use verbs::wc::Wc;
+#[doc(hidden)]
+pub use verbs::work::SendWr as Send;
+pub use verbs::work::{Destination, Path, SendWr};
+pub use verbs::xrc::Xrcd;

@@ -10,6 +10,7 @@
 //! last byte of a payload becomes visible after all others (`transport.md` 3.13), and in one piece
 //! with its aligned neighbours: a message of 8 aligned bytes is one store.
 
+mod backing;
 mod guard;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod handler;
@@ -21,6 +22,8 @@ mod unguarded;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64;
 
+pub use backing::Atom;
+pub(crate) use backing::Backing;
 pub use owned::OwnedRegion;
 
 use core::fmt;

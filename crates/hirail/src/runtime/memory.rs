@@ -123,6 +123,7 @@ impl MemoryNetwork {
     /// # Errors
     /// The process has no descriptor or thread left.
     pub fn open(&self, address: IpAddr) -> Result<Context, Error> {
+        crate::fork::check()?;
         let gid = Gid::from_ip(address);
         let bell = File::from(sys::event().map_err(Error::Descriptor)?);
         let index = {

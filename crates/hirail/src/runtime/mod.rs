@@ -86,6 +86,7 @@ impl Rnic {
         config: DeviceConfig,
         link: Box<dyn Link>,
     ) -> std::io::Result<Arc<Self>> {
+        crate::fork::arm();
         let (progress, thread) = progress::prepare(&*link)?;
         let rnic = Arc::new(Self {
             device: Device::new(config),
@@ -115,8 +116,22 @@ impl Rnic {
         self.try_drive(|rnic, driver| {
             let moved = driver.transmit(rnic, now());
             self.progress.ensure_wakeup(driver.next_wakeup(rnic));
+            rnic.dispatch_events();
             moved
         });
+    }
+
+    /// Sends what is ready, waiting for whoever drives. Before objects go: what the application has
+    /// seen of the peer must be acknowledged.
+    pub(crate) fn settle(&self) {
+        let mut driver = self.driver.lock().unwrap_or_else(|e| e.into_inner());
+        // Bounded, should others post without end.
+        for _ in 0..64 {
+            if !driver.transmit(self, now()) {
+                break;
+            }
+        }
+        self.dispatch_events();
     }
 
     /// Runs `job` with the driver unless somebody else has it.

@@ -52,6 +52,7 @@ pub(crate) fn by_address(address: IpAddr, config: &Config) -> Result<Context, Er
 }
 
 fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Context, Error> {
+    crate::fork::check()?;
     let recorder = match &config.pcap {
         None => None,
         Some(path) => Some(Arc::new(

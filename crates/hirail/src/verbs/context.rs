@@ -1,5 +1,6 @@
 //! An open device.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use hirail_wire::{Gid, PathMtu};
 
 use super::cq::{CompletionChannel, Cq};
 use super::pd::Pd;
+use super::xrc::Xrcd;
 use crate::config::Config;
 use crate::error::Error;
 use crate::port::FastPaths;
@@ -84,6 +86,18 @@ impl Context {
         &self.inner.rnic
     }
 
+    /// Refuses `what` of another device: numbers and keys mean something on their own device only.
+    pub(crate) fn expect(&self, what: &'static str, other: &Self) -> Result<(), Error> {
+        if Arc::ptr_eq(self.rnic(), other.rnic()) {
+            return Ok(());
+        }
+        Err(Error::OtherDevice {
+            what,
+            expected: self.name().to_owned(),
+            got: other.name().to_owned(),
+        })
+    }
+
     /// The device's name, such as `hirail0`.
     pub fn name(&self) -> &str {
         &self.inner.name
@@ -94,8 +108,11 @@ impl Context {
         self.rnic().device.config().limits
     }
 
-    /// The port's GID table.
+    /// The port's GID table. A forked child has no port, so none.
     pub fn gids(&self) -> Vec<GidEntry> {
+        if crate::fork::check().is_err() {
+            return Vec::new();
+        }
         self.rnic().device.gids()
     }
 
@@ -104,6 +121,7 @@ impl Context {
     /// # Errors
     /// There are fewer.
     pub fn gid(&self, index: u8) -> Result<Gid, Error> {
+        crate::fork::check()?;
         let gids = self.gids();
         let entry = gids.get(usize::from(index));
         entry.map(|entry| entry.gid).ok_or(Error::NoSuchGid {
@@ -155,14 +173,31 @@ impl Context {
         CompletionChannel::new(self)
     }
 
+    /// A new XRC domain.
+    ///
+    /// # Errors
+    /// In a forked child.
+    pub fn alloc_xrcd(&self) -> Result<Xrcd, Error> {
+        Xrcd::new(self)
+    }
+
     /// The oldest asynchronous event, if there is one.
-    pub fn async_event(&self) -> Option<AsyncEvent> {
-        self.rnic().events.pop()
+    ///
+    /// # Errors
+    /// In a forked child.
+    pub fn async_event(&self) -> Result<Option<AsyncEvent>, Error> {
+        crate::fork::check()?;
+        Ok(self.rnic().events.pop())
     }
 
     /// The oldest asynchronous event, waiting for one up to `timeout`.
-    pub fn wait_async_event(&self, timeout: Duration) -> Option<AsyncEvent> {
-        self.rnic().events.wait(timeout)
+    ///
+    /// # Errors
+    /// None came in time.
+    pub fn wait_async_event(&self, timeout: Duration) -> Result<AsyncEvent, Error> {
+        crate::fork::check()?;
+        let event = self.rnic().events.wait(timeout);
+        event.ok_or(Error::NoEvent { waited: timeout })
     }
 
     /// A descriptor that is readable while there are asynchronous events.
@@ -171,8 +206,28 @@ impl Context {
     }
 
     /// Drives the device once from this thread, as polling an empty completion queue does. For
-    /// programs that poll memory and want to help.
-    pub fn poll(&self) -> bool {
-        self.rnic().poll()
+    /// programs that poll memory and want to help. Whether anything moved.
+    ///
+    /// # Errors
+    /// In a forked child.
+    pub fn poll(&self) -> Result<bool, Error> {
+        crate::fork::check()?;
+        Ok(self.rnic().poll())
+    }
+}
+
+impl Drop for ContextInner {
+    fn drop(&mut self) {
+        if crate::fork::check().is_err() {
+            // Sockets, threads and locks are the parent's, and their descriptors are closed here
+            // already: what remains is a copy of memory, to be left alone.
+            std::mem::forget(Arc::clone(&self.rnic));
+        }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Context").field(&self.name()).finish()
     }
 }

@@ -1,21 +1,24 @@
 //! Completion queues and the channels by which they are waited for.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hirail_rnic::CompletionQueue;
-use hirail_rnic::cq::{Arm, CqId, Cqe};
+use hirail_rnic::cq::{Arm, CqId};
 
 use super::context::Context;
 use super::event::FdQueue;
+use super::wc::Wc;
 use crate::error::Error;
 use crate::runtime::{Notify, Threads};
 
-/// A completion, as the engine reports it.
-pub type Wc = Cqe;
+/// Completions taken under one hold of the lock.
+const BATCH: usize = 16;
 
 /// A completion queue. Clones are handles to the same one.
 #[derive(Clone)]
@@ -25,8 +28,10 @@ pub struct Cq {
 
 pub(crate) struct CqInner {
     pub(crate) cq: Arc<CompletionQueue<Threads>>,
-    pub(crate) context: Context,
+    context: Context,
     channel: Option<CompletionChannel>,
+    /// Threads in [`Cq::wait`].
+    waiting: AtomicU32,
 }
 
 impl Cq {
@@ -36,11 +41,15 @@ impl Cq {
         channel: Option<&CompletionChannel>,
     ) -> Result<Self, Error> {
         crate::fork::check()?;
+        if let Some(channel) = channel {
+            context.expect("a channel", &channel.inner.context)?;
+        }
         let cq = context.rnic().device.create_cq(entries)?;
         let inner = Arc::new(CqInner {
             cq,
             context: context.clone(),
             channel: channel.cloned(),
+            waiting: AtomicU32::new(0),
         });
         if let Some(channel) = channel {
             let queue: Weak<dyn Notify> = Arc::downgrade(&channel.inner) as _;
@@ -53,23 +62,57 @@ impl Cq {
         Ok(Self { inner })
     }
 
+    /// The device that it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// Its number, which asynchronous events name.
+    pub fn id(&self) -> CqId {
+        self.inner.cq.id
+    }
+
     /// Takes up to `max` completions, oldest first, and hands them to `each`; how many there were.
     /// Finding none, it drives the device once from this thread and looks again.
+    ///
+    /// `each` may call anything, this queue included.
     ///
     /// # Errors
     /// In a forked child.
     pub fn poll(&self, max: usize, mut each: impl FnMut(Wc)) -> Result<usize, Error> {
         crate::fork::check()?;
-        let count = self.inner.cq.lock().poll(max, &mut each);
+        let count = self.take(max, &mut each);
         if count > 0 {
             return Ok(count);
         }
         if self.inner.context.rnic().poll() {
-            return Ok(self.inner.cq.lock().poll(max, each));
+            return Ok(self.take(max, &mut each));
         }
         // Nothing moved: let the peer run, should it share this processor.
         thread::yield_now();
         Ok(0)
+    }
+
+    /// Takes up to `max` completions. The queue is not locked while `each` runs.
+    fn take(&self, max: usize, each: &mut impl FnMut(Wc)) -> usize {
+        let mut taken = 0;
+        while taken < max {
+            let mut batch = [None; BATCH];
+            let mut slots = batch.iter_mut();
+            let most = BATCH.min(max - taken);
+            let count = self.inner.cq.lock().poll(most, |cqe| {
+                if let Some(slot) = slots.next() {
+                    *slot = Some(cqe);
+                }
+            });
+            taken += count;
+            let batch = batch.into_iter().take(count).flatten();
+            batch.for_each(|cqe| each(cqe.into()));
+            if count < most {
+                break;
+            }
+        }
+        taken
     }
 
     /// Takes the oldest completion, if there is one.
@@ -100,19 +143,31 @@ impl Cq {
         }
     }
 
-    /// Takes the oldest completion, asleep until there is one. The queue must have been made on a
-    /// channel that serves no other queue.
+    /// Takes the oldest completion, asleep until there is one. Several threads may wait, each gets
+    /// its own. The queue must have been made on a channel that serves no other queue.
     ///
     /// # Errors
     /// None came within `timeout`, or the queue has no channel.
     pub fn wait(&self, timeout: Duration) -> Result<Wc, Error> {
+        crate::fork::check()?;
         let Some(channel) = &self.inner.channel else {
             return Err(Error::NoChannel);
         };
+        self.inner.waiting.fetch_add(1, Ordering::SeqCst);
+        let found = self.sleep(channel, timeout);
+        let others = self.inner.waiting.fetch_sub(1, Ordering::SeqCst) - 1;
+        // One event wakes one thread and disarms the queue: the next one waits for another.
+        if others > 0 && self.arm(Arm::Any)? {
+            channel.inner.notify(self.id());
+        }
+        found
+    }
+
+    fn sleep(&self, channel: &CompletionChannel, timeout: Duration) -> Result<Wc, Error> {
         let start = Instant::now();
         loop {
-            if let Some(wc) = self.inner.cq.lock().pop() {
-                return Ok(wc);
+            if let Some(cqe) = self.inner.cq.lock().pop() {
+                return Ok(cqe.into());
             }
             if self.arm(Arm::Any)? {
                 continue;
@@ -121,7 +176,7 @@ impl Cq {
             if left.is_zero() {
                 return Err(Error::NoCompletion { waited: timeout });
             }
-            channel.wait(left);
+            channel.inner.events.wait(left);
         }
     }
 
@@ -132,22 +187,22 @@ impl Cq {
     /// In a forked child.
     pub fn arm(&self, arm: Arm) -> Result<bool, Error> {
         crate::fork::check()?;
-        Ok(self
-            .inner
-            .context
-            .rnic()
-            .device
-            .req_notify_cq(&self.inner.cq, arm))
+        let device = &self.inner.context.rnic().device;
+        Ok(device.req_notify_cq(&self.inner.cq, arm))
     }
 
-    /// Sets how many completions, or how much time after the first, an event waits for.
+    /// Sets how many completions, or how much time after the first, an event waits for; 0 and zero
+    /// take no part.
     ///
     /// # Errors
     /// In a forked child.
     pub fn moderate(&self, count: u16, period: Duration) -> Result<(), Error> {
         crate::fork::check()?;
-        let device = &self.inner.context.rnic().device;
-        device.modify_cq(crate::runtime::now(), &self.inner.cq, count, period.into());
+        let rnic = self.inner.context.rnic();
+        rnic.device
+            .modify_cq(crate::runtime::now(), &self.inner.cq, count, period.into());
+        // An event may be due now, and a timer have been set.
+        rnic.doorbell();
         Ok(())
     }
 
@@ -157,7 +212,24 @@ impl Cq {
     /// Fewer than it holds, or more than the device allows.
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
         crate::fork::check()?;
+        let max = self.inner.context.limits().max_cqe;
+        if entries > max {
+            return Err(Error::Verb(hirail_rnic::VerbError::TooLarge {
+                what: "cqe",
+                max: max.into(),
+                got: entries.into(),
+            }));
+        }
         Ok(self.inner.cq.lock().resize(entries)?)
+    }
+
+    /// How many completions fit.
+    ///
+    /// # Errors
+    /// In a forked child.
+    pub fn capacity(&self) -> Result<u32, Error> {
+        crate::fork::check()?;
+        Ok(self.inner.cq.lock().capacity())
     }
 }
 
@@ -175,7 +247,14 @@ impl Drop for CqInner {
     }
 }
 
-/// A completion channel: one descriptor for the events of many completion queues.
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cq").field(&self.id().0).finish()
+    }
+}
+
+/// A completion channel: one descriptor for the events of many completion queues. Clones are
+/// handles to the same one.
 #[derive(Clone)]
 pub struct CompletionChannel {
     inner: Arc<ChannelInner>,
@@ -184,6 +263,7 @@ pub struct CompletionChannel {
 struct ChannelInner {
     events: FdQueue<CqId>,
     queues: Mutex<BTreeMap<CqId, Weak<CqInner>>>,
+    context: Context,
 }
 
 impl ChannelInner {
@@ -193,31 +273,48 @@ impl ChannelInner {
 }
 
 impl CompletionChannel {
-    pub(crate) fn new(_context: &Context) -> Result<Self, Error> {
+    pub(crate) fn new(context: &Context) -> Result<Self, Error> {
         crate::fork::check()?;
         let events = FdQueue::new().map_err(Error::Descriptor)?;
         Ok(Self {
             inner: Arc::new(ChannelInner {
                 events,
                 queues: Mutex::default(),
+                context: context.clone(),
             }),
         })
     }
 
     /// The queue of the oldest event, if there is one. Arm it again, then poll it empty.
-    pub fn try_event(&self) -> Option<Cq> {
+    ///
+    /// # Errors
+    /// In a forked child.
+    pub fn try_event(&self) -> Result<Option<Cq>, Error> {
+        crate::fork::check()?;
         while let Some(id) = self.inner.events.pop() {
             if let Some(cq) = self.queue(id) {
-                return Some(cq);
+                return Ok(Some(cq));
             }
         }
-        None
+        Ok(None)
     }
 
     /// The queue of the oldest event, waiting for one up to `timeout`.
-    pub fn wait(&self, timeout: Duration) -> Option<Cq> {
-        let id = self.inner.events.wait(timeout)?;
-        self.queue(id)
+    ///
+    /// # Errors
+    /// None came in time.
+    pub fn wait(&self, timeout: Duration) -> Result<Cq, Error> {
+        crate::fork::check()?;
+        let end = Instant::now() + timeout;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let event = self.inner.events.wait(left);
+            let id = event.ok_or(Error::NoEvent { waited: timeout })?;
+            // A queue that was destroyed after its event has none.
+            if let Some(cq) = self.queue(id) {
+                return Ok(cq);
+            }
+        }
     }
 
     /// A descriptor that is readable while there are events.
@@ -235,5 +332,13 @@ impl CompletionChannel {
 impl Notify for ChannelInner {
     fn notify(&self, cq: CqId) {
         self.events.push(cq);
+    }
+}
+
+impl fmt::Debug for CompletionChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CompletionChannel")
+            .field(&self.fd())
+            .finish()
     }
 }

@@ -47,6 +47,15 @@ impl OpenClasses {
     /// Every class.
     pub const ALL: Self = Self((1 << Class::COUNT) - 1);
 
+    /// Requests and READ responses of all priorities, no acknowledgements and no CNPs.
+    pub const DATA: Self = Self((1 << Class::ACK.0) - 1);
+
+    /// The classes in both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// The set without `class`.
     #[must_use]
     pub const fn without(self, class: Class) -> Self {

@@ -54,7 +54,7 @@ impl Driver {
     /// Transmits what is ready, receives what has arrived, fires what is due. Whether any of that
     /// was something.
     pub(crate) fn step(&mut self, rnic: &Rnic, now: Instant, sweep: Sweep) -> bool {
-        let sent = self.transmit(rnic, now);
+        let sent = self.transmit(rnic, now, OpenClasses::ALL);
         let received = self.receive(rnic, now, sweep);
         let fired = self.fire(rnic, now);
         rnic.dispatch_events();
@@ -73,15 +73,16 @@ impl Driver {
         moved
     }
 
-    /// Sends what is ready.
-    pub(crate) fn transmit(&mut self, rnic: &Rnic, now: Instant) -> bool {
+    /// Sends what is ready of `classes`.
+    pub(crate) fn transmit(&mut self, rnic: &Rnic, now: Instant, classes: OpenClasses) -> bool {
         let now = self.advance(now);
         if self.resting_until.is_some_and(|until| now < until) {
             return false;
         }
         self.resting_until = None;
         let budget = self.link.budget();
-        let open = self.link.open(now);
+        let link_open = self.link.open(now);
+        let open = link_open.and(classes);
         self.is_held_back = false;
         let mut moved = false;
         for _ in 0..ROUNDS {
@@ -94,7 +95,7 @@ impl Driver {
                 count += 1;
             }
             if count == 0 {
-                self.is_held_back = open != OpenClasses::ALL;
+                self.is_held_back = link_open != OpenClasses::ALL;
                 break;
             }
             moved = true;

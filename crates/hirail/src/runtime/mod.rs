@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, RwLock, TryLockError, Weak};
 use hirail_rnic::cq::CqId;
 use hirail_rnic::event::AsyncEvent;
 use hirail_rnic::mcast::GroupChange;
+use hirail_rnic::transmit::OpenClasses;
 use hirail_rnic::{Device, DeviceConfig, Event, Host, Instant};
 
 use hirail_wire::Gid;
@@ -110,11 +111,12 @@ impl Rnic {
         drove == Drove::Moved
     }
 
-    /// Called after work was posted: sends what can be sent now.
+    /// Called after work was posted: sends what can be sent now. Acknowledgements wait: what was
+    /// posted is often the answer that the peer waits for.
     pub(crate) fn doorbell(&self) {
         self.rung.store(true, Ordering::Release);
         self.try_drive(|rnic, driver| {
-            let moved = driver.transmit(rnic, now());
+            let moved = driver.transmit(rnic, now(), OpenClasses::DATA);
             self.progress.ensure_wakeup(driver.next_wakeup(rnic));
             rnic.dispatch_events();
             moved
@@ -127,7 +129,7 @@ impl Rnic {
         let mut driver = self.driver.lock().unwrap_or_else(|e| e.into_inner());
         // Bounded, should others post without end.
         for _ in 0..64 {
-            if !driver.transmit(self, now()) {
+            if !driver.transmit(self, now(), OpenClasses::ALL) {
                 break;
             }
         }

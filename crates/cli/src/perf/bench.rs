@@ -22,7 +22,7 @@ pub(crate) enum Amount {
 }
 
 /// Turns that each transport gets at least, if there is enough to do.
-const TURNS: u32 = 5;
+const TURNS: u64 = 5;
 /// Longest turn.
 const TURN: Duration = Duration::from_millis(500);
 /// A warm-up that lasts this long says how fast the transport is.
@@ -36,18 +36,63 @@ pub(crate) struct Measured {
     pub(crate) notes: Vec<String>,
 }
 
+/// What a lane has left to do.
+#[derive(Clone, Copy)]
+enum Left {
+    Messages { left: u64, of: u64 },
+    Seconds { left: f64, of: f64 },
+}
+
+impl Left {
+    fn all(amount: Amount) -> Self {
+        match amount {
+            Amount::Count(of) => Self::Messages { left: of, of },
+            Amount::Time(time) => {
+                let of = time.as_secs_f64();
+                Self::Seconds { left: of, of }
+            }
+        }
+    }
+
+    /// Messages of the next turn at this pace; 0 when nothing is left that would say anything new.
+    fn turn(self, pace: f64) -> u64 {
+        let longest = (pace * TURN.as_secs_f64()).max(1.0) as u64;
+        match self {
+            Self::Messages { left, of } => of.div_ceil(TURNS).min(longest).min(left),
+            Self::Seconds { left, of } if left < 0.1 * (of / TURNS as f64) => 0,
+            Self::Seconds { left, of } => {
+                ((pace * left.min(of / TURNS as f64)).max(1.0) as u64).min(longest)
+            }
+        }
+    }
+
+    /// A turn of that was taken.
+    fn took(&mut self, messages: u64, elapsed: Duration) {
+        match self {
+            Self::Messages { left, .. } => *left -= messages,
+            Self::Seconds { left, .. } => *left -= elapsed.as_secs_f64().max(1e-6),
+        }
+    }
+
+    /// The share that is done.
+    fn done(self) -> f64 {
+        match self {
+            Self::Messages { left, of } => 1.0 - left as f64 / of as f64,
+            Self::Seconds { left, of } => 1.0 - left.max(0.0) / of,
+        }
+    }
+}
+
 /// One transport, both of its ends connected.
 struct Lane {
     transport: Transport,
     /// Number of the other end at the server.
     number: usize,
     end: Box<dyn Endpoint>,
-    /// Messages to send each way, when all turns are over.
-    total: u64,
-    /// Messages that are left of them.
-    left: u64,
-    /// Messages of a turn.
-    turn: u64,
+    /// What is left to do.
+    left: Left,
+    /// Messages per second that each queue pair sent in the last run.
+    pace: f64,
     /// Messages that one run of both ends sends, for one that each queue pair sends.
     flows: u64,
     series: Series,
@@ -79,18 +124,19 @@ pub(crate) fn measure(
             Err(error) => give_up(transport, error)?,
         }
     }
-    while lanes.iter().any(|lane| lane.left > 0) {
+    while lanes.iter().any(|lane| lane.next_turn() > 0) {
         for number in (0..lanes.len()).rev() {
             if let Err(error) = lanes[number].take_turn(peer) {
                 give_up(lanes[number].transport, error)?;
                 lanes.remove(number);
             }
         }
-        let done = lanes
+        progress.at(lanes
             .iter()
-            .map(|lane| 1.0 - lane.left as f64 / lane.total.max(1) as f64);
-        progress.at(done.fold(1.0, f64::min));
+            .map(|lane| lane.left.done())
+            .fold(1.0, f64::min));
     }
+    progress.next();
     let series = lanes
         .into_iter()
         .map(|lane| (lane.transport, lane.series))
@@ -138,9 +184,8 @@ impl Lane {
             transport,
             number,
             end,
-            total: 0,
-            left: 0,
-            turn: 1,
+            left: Left::Messages { left: 0, of: 1 },
+            pace: 1.0,
             flows: (job.qps * directions) as u64,
             series: Series::default(),
         })
@@ -153,32 +198,29 @@ impl Lane {
             Amount::Time(_) => u64::MAX,
         };
         let mut messages = 16.min(most);
-        let pace = loop {
+        loop {
             let elapsed = self.run(peer, messages)?.elapsed;
-            let seconds = elapsed.as_secs_f64().max(1e-9);
             if elapsed >= WARM || messages >= most {
-                break messages as f64 / seconds;
+                break;
             }
-            let factor = (1.2 * WARM.as_secs_f64() / seconds).clamp(1.2, 32.0);
-            messages = ((messages as f64 * factor) as u64 + 1).min(most);
-        };
+            let factor = 1.2 * WARM.as_secs_f64() / elapsed.as_secs_f64().max(1e-9);
+            messages = ((messages as f64 * factor.clamp(1.2, 32.0)) as u64 + 1).min(most);
+        }
         self.series = Series::default();
-        let longest = ((pace * TURN.as_secs_f64()) as u64).max(1);
-        self.total = match amount {
-            Amount::Count(messages) => messages,
-            Amount::Time(time) => ((pace * time.as_secs_f64()) as u64).max(1),
-        };
-        self.turn = self.total.div_ceil(u64::from(TURNS)).min(longest);
-        self.left = self.total;
+        self.left = Left::all(amount);
         Ok(())
     }
 
+    fn next_turn(&self) -> u64 {
+        self.left.turn(self.pace)
+    }
+
     fn take_turn(&mut self, peer: &mut Peer) -> Result<(), Error> {
-        let messages = self.turn.min(self.left);
+        let messages = self.next_turn();
         if messages > 0 {
             let sample = self.run(peer, messages)?;
             self.series.samples.push(sample);
-            self.left -= messages;
+            self.left.took(messages, sample.elapsed);
         }
         Ok(())
     }
@@ -226,6 +268,7 @@ impl Lane {
             .elapsed
             .max(elapsed.map(Duration::from_nanos))
             .unwrap_or_default();
+        self.pace = messages as f64 / elapsed.as_secs_f64().max(1e-9);
         Ok(Sample {
             messages: came.min(sent),
             sent,

@@ -29,13 +29,16 @@ impl Progress {
         self.bar.set_message(what);
     }
 
-    /// So much of the current job is done, from 0 to 1. At 1 the next one begins.
+    /// So much of the current job is done, from 0 to 1.
     pub(crate) fn at(&self, done: f64) {
         let steps = (done.clamp(0.0, 1.0) * STEPS as f64) as u64;
         self.bar.set_position(self.job.get() * STEPS + steps);
-        if steps == STEPS {
-            self.job.set(self.job.get() + 1);
-        }
+    }
+
+    /// The current job is done; the next one begins.
+    pub(crate) fn next(&self) {
+        self.at(1.0);
+        self.job.set(self.job.get() + 1);
     }
 }
 

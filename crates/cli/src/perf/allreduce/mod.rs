@@ -76,6 +76,7 @@ pub(crate) fn run(plan: &Plan, out: &mut Output) -> Result<Outcome, Error> {
     for &transport in transports {
         progress.say(format!("all-reduce over {}", transport.name()));
         let (row, wrong) = measure(plan, transport, &progress)?;
+        progress.next();
         rows.push(row);
         notes.extend(wrong);
     }

@@ -114,6 +114,7 @@ impl Rnic {
     /// Called after work was posted: sends what can be sent now. Acknowledgements wait: what was
     /// posted is often the answer that the peer waits for.
     pub(crate) fn doorbell(&self) {
+        let start = now();
         self.rung.store(true, Ordering::Release);
         self.try_drive(|rnic, driver| {
             let moved = driver.transmit(rnic, now(), OpenClasses::DATA);
@@ -121,6 +122,8 @@ impl Rnic {
             rnic.dispatch_events();
             moved
         });
+        // Who posts without a pause drives as well as who polls.
+        self.progress.polled(start, now());
     }
 
     /// Sends what is ready, waiting for whoever drives. Before objects go: what the application has

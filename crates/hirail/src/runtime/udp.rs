@@ -19,11 +19,12 @@ use crate::port::{IcrcChecker, Path, PushError, Receiver, Recorder, Sweep, Trans
 /// Packets of one run: what one message to the kernel can hold.
 const RUN_PACKETS: usize = 64;
 
-/// Bytes of one run: two messages to the kernel, since a First packet is longer than the Middles.
-const RUN_BYTES: usize = 72 << 10;
+/// Bytes of one run: two messages of 64 KiB at the largest path MTU, and not the First of a third,
+/// whose size would break the batches.
+const RUN_BYTES: usize = 132 << 10;
 
 /// Packets of one look at the sockets, so that a flood leaves time for sending.
-const RECEIVE_BUDGET: usize = 128;
+const RECEIVE_BUDGET: usize = 32;
 
 /// Where the kernel may split batches of packets.
 pub(crate) enum Segmentation {

@@ -452,6 +452,38 @@ fn the_second_process_dies_with_the_first() {
         .stderr(Stdio::null())
         .spawn()
         .expect("hirail runs");
+    let second = second_process(&first);
+    thread::sleep(Duration::from_millis(200));
+    first.kill().expect("it runs");
+    first.wait().expect("it ran");
+    assert!(is_gone(&second), "process {second} is still there");
+}
+
+/// A second process that is stopped in the middle of a run ends it with the error that the standard
+/// defines for a peer which does not answer.
+#[test]
+fn a_stopped_peer_is_noticed() {
+    let first = hirail()
+        .args(["perf", "write-bw", "--duration", "60", "--no-baselines"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("hirail runs");
+    let second = second_process(&first);
+    thread::sleep(Duration::from_millis(500));
+    let pid = nix::unistd::Pid::from_raw(second.parse().expect("a number"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it runs");
+    let output = first.wait_with_output().expect("it ran");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    // Between two runs it is the control connection that notices.
+    let noticed = said.contains("IBV_WC_RETRY_EXC_ERR") || said.contains("has not answered");
+    assert!(noticed && said.lines().count() == 1, "{said}");
+    assert!(is_gone(&second), "process {second} is still there");
+}
+
+/// The second process that `first` has started.
+fn second_process(first: &Child) -> String {
     let children = format!("/proc/{0}/task/{0}/children", first.id());
     let second = wait_for(|| {
         let pid = fs::read_to_string(&children)
@@ -459,27 +491,25 @@ fn the_second_process_dies_with_the_first() {
             .split_whitespace()
             .next()?
             .to_owned();
-        // Its own code runs once it has our name: before, it is still being started.
+        // Before that it is still being started, under the name of the first.
         let cmdline = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
         cmdline.contains("--second-process").then_some(pid)
     });
-    let second = second.expect("there is a second process");
-    thread::sleep(Duration::from_millis(200));
-    first.kill().expect("it runs");
-    first.wait().expect("it ran");
-    let gone = wait_for(
-        || match fs::read_to_string(format!("/proc/{second}/stat")) {
-            Err(_) => Some(()),
-            // Whoever inherited it may take its time to collect it.
-            Ok(stat) => stat
-                .rsplit(')')
-                .next()?
-                .trim_start()
-                .starts_with('Z')
-                .then_some(()),
-        },
-    );
-    assert!(gone.is_some(), "process {second} is still there");
+    second.expect("there is a second process")
+}
+
+/// Whether a process ends soon. Whoever inherited it may take its time to collect it.
+fn is_gone(pid: &str) -> bool {
+    let gone = wait_for(|| match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Err(_) => Some(()),
+        Ok(stat) => stat
+            .rsplit(')')
+            .next()?
+            .trim_start()
+            .starts_with('Z')
+            .then_some(()),
+    });
+    gone.is_some()
 }
 
 fn wait_for<T>(condition: impl Fn() -> Option<T>) -> Option<T> {

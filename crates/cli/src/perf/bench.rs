@@ -237,8 +237,15 @@ impl Lane {
         let before = cpu::time();
         let here = self.end.run(messages);
         let client_cpu = cpu::time().saturating_sub(before);
-        let there = peer.control.answer();
-        let here = here?;
+        let (here, there) = match here {
+            // That ends everything, so the other end's answer is not waited for.
+            Err(error) if self.transport == Transport::Rdma => return Err(error),
+            // Other transports go on: both ends must be done with this run.
+            here => {
+                let there = peer.control.answer();
+                (here?, there)
+            }
+        };
         let Answer::Ran {
             elapsed,
             cpu,

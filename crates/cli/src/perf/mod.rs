@@ -2,7 +2,7 @@
 //!
 //! Both ends are processes of their own. The client asks the server over a control connection to
 //! open, connect and run ends of a [`job::Job`]; transports differ behind [`endpoint::Endpoint`]
-//! only, take turns ([`bench`]) and end up in the same rows ([`report`]).
+//! only, take turns ([`mod@bench`]) and end up in the same rows ([`report`]).
 
 mod allreduce;
 mod bench;

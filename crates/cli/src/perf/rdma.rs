@@ -380,18 +380,21 @@ impl Rdma {
     }
 
     fn failure(&self, wc: &Wc) -> Error {
-        let error = hirail::Error::Failed {
-            wr_id: wc.wr_id,
-            status: wc.status,
-            never_heard: !self.heard,
-        };
-        if wc.status == WcStatus::RetryExcErr {
-            return error.into();
-        }
         let status = wc.status.name();
-        Error::new(format!(
-            "{error}; 'hirail explain {status}' says what that means"
-        ))
+        let what = match Tag::of(wc.wr_id).0 {
+            Tag::Control => "a WRITE of the tests' own connection".to_owned(),
+            Tag::Receive(_) => "a receive".to_owned(),
+            Tag::Send(_) => {
+                let qp_type = self.job.qp_type.name().to_uppercase();
+                format!("{qp_type} {}", self.job.test.operation())
+            }
+        };
+        let hint = if wc.status == WcStatus::RetryExcErr && !self.heard {
+            "the other end never answered; is UDP port 4791 open on the way to it?".to_owned()
+        } else {
+            format!("'hirail explain {status}' says what that means")
+        };
+        Error::new(format!("{what} ended with {status}; {hint}"))
     }
 
     /// Streams one way or both, and returns when this end is done and has heard that the other is.

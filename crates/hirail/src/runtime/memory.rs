@@ -218,6 +218,16 @@ struct MemoryLink {
     buffer: Vec<u8>,
 }
 
+impl Drop for MemoryLink {
+    fn drop(&mut self) {
+        // Nobody is at this address any more.
+        let port = &mut self.network.state().ports[self.index];
+        port.gid = Gid::default();
+        port.groups.clear();
+        port.queue.clear();
+    }
+}
+
 impl MemoryLink {
     /// Puts a packet together, BTH to ICRC.
     fn build(&mut self, run: &Run<Threads>, packet: &TxPacket) -> Result<(), Fault> {

@@ -118,9 +118,14 @@ impl<'a> QpBuilder<'a> {
         }
     }
 
-    /// Send requests outstanding at most.
-    pub(crate) fn send_depth(&self) -> u32 {
-        self.max_send_wr
+    /// Entries of its send and its receive queue.
+    pub(crate) fn depths(&self) -> (u32, u32) {
+        // XRC initiators have no receive queue, targets have no queue at all.
+        match self.qp_type {
+            QpType::XrcSend => (self.max_send_wr, 0),
+            QpType::XrcRecv => (0, 0),
+            _ => (self.max_send_wr, self.max_recv_wr),
+        }
     }
 
     /// Makes the QP, in RESET.
@@ -142,12 +147,7 @@ impl<'a> QpBuilder<'a> {
         if self.qp_type == QpType::XrcRecv && self.xrcd.is_none() {
             return Err(Error::Verb(VerbError::Missing { what: "xrcd" }));
         }
-        // XRC initiators have no receive queue, targets have no queue at all.
-        let (has_sends, has_receives) = match self.qp_type {
-            QpType::XrcSend => (true, false),
-            QpType::XrcRecv => (false, false),
-            _ => (true, true),
-        };
+        let (max_send_wr, max_recv_wr) = self.depths();
         let init = QpInit {
             qp_type: self.qp_type,
             pd: self.pd.inner.id,
@@ -155,8 +155,8 @@ impl<'a> QpBuilder<'a> {
             recv_cq: Arc::clone(&self.recv_cq.inner.cq),
             srq: self.srq.map(|srq| Arc::clone(&srq.inner.srq)),
             xrcd: self.xrcd.map(|xrcd| xrcd.inner.id),
-            max_send_wr: if has_sends { self.max_send_wr } else { 0 },
-            max_recv_wr: if has_receives { self.max_recv_wr } else { 0 },
+            max_send_wr,
+            max_recv_wr,
             max_send_sge: self.max_send_sge,
             max_recv_sge: self.max_recv_sge,
             max_inline_data: self.max_inline_data,

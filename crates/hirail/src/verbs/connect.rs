@@ -89,7 +89,11 @@ impl ConnectOptions {
                 ..Path::default()
             },
             path_mtu: context.port_mtu(),
-            access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+            access: Access::REMOTE_WRITE
+                | Access::REMOTE_READ
+                | Access::REMOTE_ATOMIC
+                | Access::FLUSH_GLOBAL
+                | Access::FLUSH_PERSISTENT,
             max_rd_atomic: context.limits().max_qp_init_rd_atom,
             max_dest_rd_atomic: context.limits().max_qp_rd_atom,
             timeout: AckTimeout::new(14),

@@ -157,10 +157,27 @@ impl Cq {
         let found = self.sleep(channel, timeout);
         let others = self.inner.waiting.fetch_sub(1, Ordering::SeqCst) - 1;
         // One event wakes one thread and disarms the queue: the next one waits for another.
-        if others > 0 && self.arm(Arm::Any)? {
-            channel.inner.notify(self.id());
+        if others > 0 {
+            self.rouse()?;
         }
         found
+    }
+
+    /// Takes the oldest completion without driving the device.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn pop(&self) -> Result<Option<Wc>, Error> {
+        crate::fork::check()?;
+        Ok(self.inner.cq.lock().pop().map(Wc::from))
+    }
+
+    /// Sees to it that an event follows, now if there are completions, else with the next one.
+    pub(crate) fn rouse(&self) -> Result<(), Error> {
+        if self.arm(Arm::Any)?
+            && let Some(channel) = &self.inner.channel
+        {
+            channel.inner.notify(self.id());
+        }
+        Ok(())
     }
 
     fn sleep(&self, channel: &CompletionChannel, timeout: Duration) -> Result<Wc, Error> {

@@ -34,6 +34,8 @@ const CABLE: &str = "cable";
 /// Two namespaces, joined by a cable. They go with this value.
 struct Hosts {
     names: [String; 2],
+    /// Where the sides live.
+    of_side: [usize; 2],
 }
 
 impl Hosts {
@@ -45,8 +47,9 @@ impl Hosts {
         let name = |side| format!("hirail-{}-{number}-{side}", std::process::id());
         let hosts = Self {
             names: [name("a"), name("b")],
+            of_side: [0, 1],
         };
-        for (host, name) in hosts.names.iter().enumerate() {
+        for name in &hosts.names {
             if let Err(reason) = ip(&format!("netns add {name}")) {
                 println!("skipped: cannot make a network namespace: {reason}");
                 return None;
@@ -54,7 +57,6 @@ impl Hosts {
             // Addresses are valid at once.
             let detect = "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad";
             ip_words(&["netns", "exec", name, "sh", "-c", detect]).expect("set");
-            assert!(host < 2);
         }
         let [a, b] = &hosts.names;
         ip(&format!(
@@ -74,11 +76,17 @@ impl Hosts {
         Some(hosts)
     }
 
+    /// Both sides on the first host.
+    fn as_one(mut self) -> Self {
+        self.of_side = [0, 0];
+        self
+    }
+
     /// Starts a side of this test in its namespace.
-    fn start(&self, host: usize, what: &str) -> Child {
+    fn start(&self, side: usize, what: &str) -> Child {
         let exe = std::env::current_exe().expect("own path");
         Command::new("ip")
-            .args(["netns", "exec", &self.names[host]])
+            .args(["netns", "exec", &self.names[self.of_side[side]]])
             .arg(exe)
             .args(["--exact", "side", "--nocapture"])
             .env(SIDE, what)
@@ -88,7 +96,7 @@ impl Hosts {
             .expect("side")
     }
 
-    /// Runs both sides to their end; `meanwhile` gets the process id of host 1's.
+    /// Runs both sides to their end; `meanwhile` gets the process id of the second one.
     fn run_with(&self, what: [&str; 2], meanwhile: impl FnOnce(u32)) {
         let mut children = [self.start(0, what[0]), self.start(1, what[1])];
         let mut ins = [0, 1].map(|host: usize| children[host].stdin.take().expect("piped"));
@@ -101,7 +109,7 @@ impl Hosts {
                     match line.strip_prefix("> ") {
                         // The other side may have ended already.
                         Some(said) => drop(writeln!(other, "{said}")),
-                        None => println!("host {host}: {line}"),
+                        None => println!("side {host}: {line}"),
                     }
                 }
             }));
@@ -129,7 +137,7 @@ impl Hosts {
         }
         for (host, ended) in ended.iter().enumerate() {
             let status = ended.as_ref().map(|status| status.success());
-            assert_ne!(status, Some(false), "host {host} failed");
+            assert_ne!(status, Some(false), "side {host} failed");
         }
         assert!(ended.iter().all(Option::is_some), "in time: {ended:?}");
     }
@@ -180,6 +188,9 @@ fn side() {
         "watch" => watch(&words[1..]),
         "sink" => sink(),
         "nobody" => nobody(),
+        "asleep" => asleep(),
+        "lull" => lull(),
+        "refused" => refused(),
         other => panic!("what is {other}?"),
     }
 }
@@ -221,6 +232,7 @@ impl Wire {
 /// A port: `udp`, or `raw` with options behind it.
 fn open(words: &[&str], config: &Config) -> Context {
     let mut options = RawOptions::default();
+    let interface = value(words, "on").unwrap_or(CABLE);
     for word in &words[1..] {
         let (key, value) = word.split_once('=').expect("key=value");
         match key {
@@ -243,15 +255,16 @@ fn open(words: &[&str], config: &Config) -> Context {
         }
     }
     if words[0] == "raw" {
-        return Context::open_raw_with(CABLE, options, config).expect("raw port");
+        return Context::open_raw_with(interface, options, config).expect("raw port");
     }
-    let name = device().name;
-    Context::open_with(&name, config).expect("UDP port")
+    Context::open_with(&device(interface).name, config).expect("UDP port")
 }
 
-fn device() -> devices::NetDevice {
+fn device(interface: &str) -> devices::NetDevice {
     let devices = devices::list().expect("interfaces");
-    let found = devices.into_iter().find(|device| device.interface == CABLE);
+    let found = devices
+        .into_iter()
+        .find(|device| device.interface == interface);
     found.expect("made before")
 }
 
@@ -264,7 +277,7 @@ fn value<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
 
 /// Index of the GID that a name stands for.
 fn gid_index(context: &Context, name: &str) -> u8 {
-    let mac = device().mac;
+    let mac = device(CABLE).mac;
     let is_it = |gid: Gid, version: RoceVersion| {
         let (family, version_wanted) = match name.split_once('/') {
             Some((family, "v1")) => (family, RoceVersion::V1),
@@ -293,8 +306,10 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
 
 /// A connected queue pair and what belongs to it.
 struct End {
+    context: Context,
     qp: Qp,
     cq: Cq,
+    recv_cq: Cq,
     mr: Mr,
     remote: RemoteMemory,
 }
@@ -309,8 +324,8 @@ impl End {
         priority: u8,
         bytes: usize,
     ) -> Self {
-        let cq = context.create_cq(64).expect("CQ");
-        let qp = pd.qp(&cq, &cq).build().expect("QP");
+        let [cq, recv_cq] = [0, 1].map(|_| context.create_cq(64).expect("CQ"));
+        let qp = pd.qp(&cq, &recv_cq).build().expect("QP");
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let mr = pd.register(bytes, access).expect("MR");
         let own = qp.endpoint(gid_index).expect("endpoint");
@@ -326,13 +341,29 @@ impl End {
         // Longer than a machine that is busy with other things may stop a process.
         options.timeout = AckTimeout::new(19);
         qp.connect(&peer, &options).expect("connected");
-        Self { qp, cq, mr, remote }
+        Self {
+            context: context.clone(),
+            qp,
+            cq,
+            recv_cq,
+            mr,
+            remote,
+        }
     }
 
     #[track_caller]
     fn expect(&self, wr_id: u64) {
         let wc = self.cq.wait_polling(PATIENCE).expect("completion");
-        assert_eq!((wc.status, wc.wr_id), (WcStatus::Success, wr_id));
+        let got = (wc.status, wc.wr_id);
+        let counters = self.context.counters();
+        assert_eq!(got, (WcStatus::Success, wr_id), "{counters:?}");
+    }
+
+    #[track_caller]
+    fn expect_received(&self, bytes: usize) {
+        let wc = self.recv_cq.wait_polling(PATIENCE).expect("completion");
+        let got = (wc.status, wc.byte_len as usize);
+        assert_eq!(got, (WcStatus::Success, bytes));
     }
 }
 
@@ -362,7 +393,7 @@ fn transfer(words: &[&str]) {
             .expect("posted");
         end.expect(2);
         end.expect(3);
-        end.expect(1);
+        end.expect_received(SENT);
         assert_eq!(mr.to_vec(WRITTEN, SENT), pattern(2, SENT));
         mr.write(0, &vec![0; WRITTEN]);
         qp.post(&SendWr::read(4, &[mr.slice(..WRITTEN)], end.remote))
@@ -370,7 +401,7 @@ fn transfer(words: &[&str]) {
         end.expect(4);
         assert_eq!(mr.to_vec(0, WRITTEN), pattern(1, WRITTEN));
     } else {
-        end.expect(1);
+        end.expect_received(SENT);
         assert_eq!(mr.to_vec(0, WRITTEN), pattern(1, WRITTEN));
         assert_eq!(mr.to_vec(WRITTEN, SENT), pattern(1, SENT));
         mr.write(WRITTEN, &pattern(2, SENT));
@@ -601,7 +632,7 @@ impl Target {
 fn watch(words: &[&str]) {
     let wire = Wire::new();
     let target = Target::new(&wire, open(&["raw"], &Config::default()));
-    let device = device();
+    let device = device(CABLE);
     let mut sender = FrameSender::open(device.index, 1 << 16).expect("packet socket");
     let is_pfc = words[0] == "pfc";
     let mut order = |quanta: u16| {
@@ -705,6 +736,73 @@ fn nobody() {
         context.poll().expect("driven");
     }
     wire.meet("done");
+}
+
+/// Has work for a priority that is stopped, and does nothing. Nothing is what it must cost.
+fn asleep() {
+    let wire = Wire::new();
+    let context = open(&["raw", "pfc=8", "speed=10"], &Config::default());
+    let gid = gid_index(&context, "mac/v1");
+    let pd = context.alloc_pd().expect("PD");
+    let end = End::connect(&wire, &context, &pd, gid, 3, MESSAGE);
+    wire.meet("ready");
+    while context.counters().get(Counter::RxPrio3PauseTransition) == 0 {
+        context.poll().expect("driven");
+    }
+    let slices = [end.mr.slice(..)];
+    end.qp
+        .post(&SendWr::write(1, &slices, end.remote))
+        .expect("posted");
+    let before = cpu_time();
+    sleep(Duration::from_secs(1));
+    let used = cpu_time() - before;
+    assert!(used < Duration::from_millis(300), "{used:?}");
+    let counters = context.counters();
+    assert_eq!(counters.get(Counter::TxPrio3Packets), 0, "it is stopped");
+    wire.say("go on");
+    end.expect(1);
+    wire.meet("done");
+}
+
+/// Processor time of this process.
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/stat").expect("status");
+    let (_, rest) = text.rsplit_once(") ").expect("a name");
+    // User and system time, in hundredths of a second.
+    let fields = rest.split(' ').skip(11).take(2);
+    let ticks: u64 = fields.map(|n| n.parse::<u64>().expect("number")).sum();
+    Duration::from_millis(10 * ticks)
+}
+
+/// Stops the other side before it has begun.
+fn lull() {
+    let wire = Wire::new();
+    let context = open(&["raw"], &Config::default());
+    let gid = gid_index(&context, "mac/v1");
+    let pd = context.alloc_pd().expect("PD");
+    let _end = End::connect(&wire, &context, &pd, gid, 3, MESSAGE);
+    let device = device(CABLE);
+    let mut sender = FrameSender::open(device.index, 1 << 16).expect("packet socket");
+    let mut order = |quanta: u16| {
+        let order = MacControl::Pfc(Pfc::new().with(3, quanta));
+        let frame = order.to_frame(MacAddr(device.mac));
+        sender.send(0, std::iter::once(&frame[..]));
+    };
+    wire.meet("ready");
+    order(u16::MAX);
+    assert_eq!(wire.hear(), "go on");
+    order(0);
+    wire.meet("done");
+}
+
+/// Without the capability.
+fn refused() {
+    let error = Context::open_raw_with("lo", RawOptions::default(), &Config::default());
+    assert_eq!(
+        error.err().expect("refused").to_string(),
+        "raw Ethernet on lo needs the capability CAP_NET_RAW (or root)"
+    );
+    println!("> refused as expected");
 }
 
 // --- The tests.
@@ -823,6 +921,55 @@ fn an_overloaded_receiver_stops_the_sender() {
             signal("-CONT");
         }
     });
+}
+
+/// Six processes on one host: four at raw ports and two at the UDP port, which all share. They do
+/// not take each other's packets.
+#[test]
+fn raw_and_udp_live_on_one_host() {
+    let Some(hosts) = Hosts::new() else { return };
+    let hosts = hosts.as_one();
+    for gid in ["ipv4/v2", "ipv6/v2"] {
+        thread::scope(|scope| {
+            for link in ["raw", "udp", "raw"] {
+                let hosts = &hosts;
+                scope.spawn(move || {
+                    hosts.run([
+                        &format!("transfer asks {gid} {link} on=lo"),
+                        &format!("transfer answers {gid} {link} on=lo"),
+                    ]);
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_stopped_priority_costs_nothing() {
+    let Some(hosts) = Hosts::new() else { return };
+    hosts.run(["asleep", "lull"]);
+}
+
+#[test]
+fn without_the_capability_it_says_so() {
+    let exe = std::env::current_exe().expect("own path");
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+        .arg(exe)
+        .args(["--exact", "side", "--nocapture"])
+        .env(SIDE, "refused")
+        .output();
+    let Ok(output) = output else {
+        println!("skipped: there is no program `setpriv`");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("setpriv: ") {
+        println!("skipped: {errors}");
+        return;
+    }
+    assert!(text.contains("> refused as expected"), "{text}{errors}");
 }
 
 #[test]

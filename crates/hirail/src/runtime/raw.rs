@@ -57,6 +57,8 @@ const RECEIVE_DEPTH: usize = 16;
 const LONGEST_FRAME: usize = (64 << 10) + 128;
 /// Frames of one look at the socket, so that a flood leaves time for sending.
 const RECEIVE_BUDGET: usize = 128;
+/// A polling thread looks at the UDP port once in so many calls.
+const PORT_EVERY: u32 = 64;
 /// Control frames read at once, their longest, and kernel memory for them.
 const CONTROL_DEPTH: usize = 8;
 /// Reads of one look, so that a flood of them stops nothing else.
@@ -151,8 +153,8 @@ impl Context {
     /// Opens a network interface, such as `eth0`, as a raw port for RoCE v1 and v2. The process needs
     /// CAP_NET_RAW. What is not about the link is configured by the environment.
     ///
-    /// Packets to addresses of this port itself do not come back, except over the loopback
-    /// interface.
+    /// Packets to addresses of this port itself do not come back. On the loopback interface they
+    /// do, to raw ports: the kernel keeps them from its sockets, since it did not send them.
     ///
     /// # Errors
     /// There is no such interface, an option is out of range, the process may not, or UDP port 4791
@@ -273,6 +275,8 @@ struct RawLink {
     receiver: FrameReceiver,
     control: FrameReceiver,
     sender: FrameSender,
+    /// Control frames do not wait behind data.
+    control_sender: FrameSender,
     neighbours: Neighbours<Interface>,
     stopped: Stopped,
     backpressure: Backpressure,
@@ -282,6 +286,8 @@ struct RawLink {
     held: Vec<Held>,
     tally: Tally,
     recorder: Option<Arc<Recorder>>,
+    /// Calls of `receive`.
+    calls: u32,
 }
 
 /// Everything that the frames of a run share.
@@ -323,6 +329,8 @@ impl RawLink {
         };
         // Before anything else, since it is what is most likely refused.
         let sender = FrameSender::open(device.index, config.port.send_buffer).map_err(failed)?;
+        let control_sender = FrameSender::open(device.index, CONTROL_BUFFER).map_err(failed)?;
+        control_sender.skip_queues();
         let (port, _) = port::open(&PortOptions {
             // Next to nothing is kept of the copies that come there.
             receive_buffer: 0,
@@ -381,11 +389,13 @@ impl RawLink {
             receiver,
             control,
             sender,
+            control_sender,
             staging: vec![0; STAGING].into(),
             staged: Vec::with_capacity(STAGING / 64),
             held: Vec::new(),
             tally: Tally::new(),
             recorder,
+            calls: 0,
         };
         Ok((link, engine))
     }
@@ -631,7 +641,7 @@ impl RawLink {
         let frame = order.to_frame(self.mac);
         let frames = core::iter::once(&frame[..]);
         // Where there is no room the next look tries again.
-        if self.sender.send(CONTROL_PRIORITY, frames) == Taken::First(1) {
+        if self.control_sender.send(CONTROL_PRIORITY, frames) == Taken::First(1) {
             let tally = &mut self.tally;
             let mut count = |counter, amount| tally.add(counter, amount);
             self.backpressure.sent(now, order, &mut count);
@@ -743,8 +753,11 @@ impl Link for RawLink {
         }
         self.release_held(start);
         self.settle(start);
-        // The housekeeping of the UDP port; of our own packets only copies come there.
-        self.port.recv_batch(RECEIVE_BUDGET, sweep, |_| {});
+        self.calls = self.calls.wrapping_add(1);
+        if sweep == Sweep::All || self.calls.is_multiple_of(PORT_EVERY) {
+            // The port's housekeeping; of our own packets only copies come there.
+            self.port.recv_batch(RECEIVE_BUDGET, Sweep::All, |_| {});
+        }
         let mut count = 0;
         while count < RECEIVE_BUDGET {
             let Self {
@@ -769,6 +782,10 @@ impl Link for RawLink {
             if received < RECEIVE_DEPTH {
                 break;
             }
+        }
+        let downs = self.receiver.take_downs();
+        if downs > 0 {
+            sink.count(Counter::LinkDowned, downs);
         }
         self.tally.flush(sink);
         count

@@ -15,6 +15,7 @@ const PACKET_ADD_MEMBERSHIP: c_int = 1;
 const PACKET_DROP_MEMBERSHIP: c_int = 2;
 const PACKET_AUXDATA: c_int = 8;
 const PACKET_VNET_HDR: c_int = 15;
+const PACKET_QDISC_BYPASS: c_int = 20;
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 const PACKET_MR_MULTICAST: u16 = 0;
 const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
@@ -139,6 +140,8 @@ pub struct FrameReceiver {
     interface: u32,
     socket: Descriptor,
     slots: Slots,
+    /// Times that the interface went down.
+    downs: u64,
 }
 
 impl FrameReceiver {
@@ -176,16 +179,30 @@ impl FrameReceiver {
             interface,
             socket,
             slots: Slots::new(depth, longest),
+            downs: 0,
         })
     }
 
     /// Hands out one batch of frames; returns how many, 0 where there are none.
     pub fn receive(&mut self, mut f: impl FnMut(Frame<'_>)) -> usize {
-        let received = self.slots.receive(self.socket.as_fd().as_raw_fd());
-        for index in 0..received {
-            f(self.slots.frame(index));
+        match self.slots.receive(self.socket.as_fd().as_raw_fd()) {
+            Ok(received) => {
+                for index in 0..received {
+                    f(self.slots.frame(index));
+                }
+                received
+            }
+            Err(error) => {
+                self.downs += u64::from(error.raw_os_error() == Some(libc::ENETDOWN));
+                0
+            }
         }
-        received
+    }
+
+    /// How often the interface went down since this was asked last, as far as
+    /// [`receive`](Self::receive) has noticed.
+    pub fn take_downs(&mut self) -> u64 {
+        core::mem::take(&mut self.downs)
     }
 
     /// How full the queue is. A system call.
@@ -257,7 +274,7 @@ impl Slots {
         }
     }
 
-    fn receive(&mut self, fd: RawFd) -> usize {
+    fn receive(&mut self, fd: RawFd) -> io::Result<usize> {
         let buffers = self.buffers.as_mut_ptr();
         let slots = self.parts.iter_mut().zip(&mut self.offloads);
         let slots = slots.zip(&mut self.controls).zip(&mut self.headers);
@@ -290,7 +307,7 @@ impl Slots {
                 core::ptr::null_mut(),
             )
         };
-        usize::try_from(received).unwrap_or(0)
+        usize::try_from(received).map_err(|_| io::Error::last_os_error())
     }
 
     /// Frame `index` of those received last.
@@ -352,6 +369,12 @@ impl FrameSender {
             parts: Vec::new(),
             headers: Vec::new(),
         })
+    }
+
+    /// Frames are not to wait in the kernel's queues, where it can pass them by.
+    pub fn skip_queues(&self) {
+        let fd = self.socket.as_fd();
+        let _ = sys::set::<c_int>(fd, libc::SOL_PACKET, PACKET_QDISC_BYPASS, 1);
     }
 
     /// Sends the first of `frames`, as many as the kernel takes at a time, with one priority.

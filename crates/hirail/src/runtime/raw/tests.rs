@@ -361,6 +361,28 @@ fn control_frames_are_counted() {
     assert_eq!(to.open(now()), OpenClasses::ALL);
 }
 
+/// An interface that goes down is noticed, and one that comes back is used again.
+#[test]
+fn the_cable_may_be_cut() {
+    let Some([near, far]) = cable() else { return };
+    let (mut from, _) = link(&near, RawOptions::default());
+    let (mut to, qpn) = link(&far, RawOptions::default());
+    let frame = frame([&near, &far], RoceVersion::V1, qpn, 8);
+    assert!(ip("link set far down"));
+    let mut nothing = |_| {};
+    let mut arrived = Arrived::new(&mut nothing);
+    receive_until(&mut to, &mut arrived, |arrived| {
+        arrived.counters.get(Counter::LinkDowned) > 0
+    });
+    assert_eq!(arrived.counters.get(Counter::LinkDowned), 1);
+    assert!(ip("link set near down"));
+    let taken = from.sender.send(0, core::iter::once(&frame[..]));
+    assert_eq!(taken, Taken::Refused);
+    assert!(ip("link set near up") && ip("link set far up"));
+    send(&mut from, &frame);
+    receive_until(&mut to, &mut arrived, |arrived| !arrived.packets.is_empty());
+}
+
 #[test]
 fn gids_come_in_pairs() {
     let gid = |text: &str| Gid::from_ip(text.parse().expect("address"));

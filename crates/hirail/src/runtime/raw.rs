@@ -138,9 +138,8 @@ impl Default for RawOptions {
 
 impl RawOptions {
     fn check(&self) -> Result<(), RawError> {
-        match self.vlan {
-            Some(vlan @ 4095..) => return Err(RawError::NoSuchVlan(vlan)),
-            Some(_) | None => {}
+        if let Some(vlan @ 4095..) = self.vlan {
+            return Err(RawError::NoSuchVlan(vlan));
         }
         if self.ack_priority > 7 {
             return Err(RawError::NoSuchPriority(self.ack_priority));

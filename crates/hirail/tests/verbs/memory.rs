@@ -76,7 +76,7 @@ fn memory_lent_without_mut_is_read_by_peers_only() {
     let words = *b"constant";
     let refused = b.pd.lend(&words, ALL, |_| unreachable!("it is not lent"));
     assert_eq!(
-        refused.map(|()| ()).unwrap_err().to_string(),
+        refused.unwrap_err().to_string(),
         "memory lent without mut can only be read, so it cannot have \
          Access(LOCAL_WRITE | REMOTE_WRITE | REMOTE_ATOMIC)"
     );

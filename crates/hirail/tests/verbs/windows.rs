@@ -16,7 +16,7 @@ fn bind(side: &Side, window: &Mw, access: Access) -> RemoteMemory {
 
 /// How a WRITE of one byte through a connection of its own ends.
 fn write(a: &Side, b: &Side, to: RemoteMemory) -> WcStatus {
-    let [own, other] = [a, b].map(|side| connection(side));
+    let [own, other] = [a, b].map(connection);
     connect_qps((&a.context, &own), (&b.context, &other)).unwrap();
     own.post(&SendWr::write(1, &[], to).with_inline(b"x"))
         .unwrap();

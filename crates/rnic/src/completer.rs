@@ -55,7 +55,6 @@ pub(crate) fn handle_response<H: Host>(
         _ => Err(DropReason::ResponseUnexpected),
     };
     if q.state != QpState::Err {
-        check_drained(cx, q);
         q.refresh_timer(cx);
     }
     result
@@ -139,8 +138,10 @@ pub(crate) fn advance_to<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, to: Psn) -> O
 /// `una` has moved: releases the window, keeps the cursor from falling behind, completes WQEs.
 fn settle<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, una: Psn, bytes: u64) {
     q.requester.una = una;
-    let is_all = una == q.requester.sent_end;
-    if una.is_after(cursor_psn(q)) {
+    let cursor = cursor_psn(q);
+    // Nothing is in flight: there is nothing, or all of it is still to be sent again.
+    let is_all = una == q.requester.sent_end || !cursor.is_after(una);
+    if una.is_after(cursor) {
         // Something sent before a retransmission was acknowledged after all: skip what it covers.
         q.generation = q.generation.wrapping_add(1);
         q.requester.cursor = position(q, una);
@@ -174,6 +175,7 @@ fn settle<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, una: Psn, bytes: u64) {
         ack_deadline(q, cx.now)
     };
     advance_head(cx, q);
+    check_drained(cx, q);
 }
 
 /// After an acknowledgement: there may be something to send that waited for it.
@@ -254,8 +256,8 @@ pub(crate) fn retry<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn) {
         window.lock().lost(cx.now);
     }
     let from = q.recovery.restart_from(q, psn);
+    // The timer starts again when something has been sent.
     go_back(cx, q, from);
-    q.requester.timeout_at = ack_deadline(q, cx.now);
 }
 
 fn receiver_not_ready<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn, timer: RnrTimer) {
@@ -382,7 +384,8 @@ fn read_response<H: Host>(
     if ends {
         q.requester.slots_used = q.requester.slots_used.saturating_sub(1);
     }
-    answer(cx, q, wqe, psn, expected as u64);
+    let bytes = entry.payload_bytes(entry.received, entry.received + 1, q.mtu);
+    answer(cx, q, wqe, psn, bytes);
     Ok(())
 }
 

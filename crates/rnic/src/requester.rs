@@ -6,9 +6,11 @@
 
 use hirail_vocab::{Counter, QpState, WcStatus};
 use hirail_wire::{
-    AtomicEth, Bth, Deth, Ext, Headers, Msn, Opcode, Operation, PKey, Psn, Qpn, Reth, Service,
+    AtomicEth, Bth, Deth, Ext, Headers, Msn, Opcode, Operation, PKey, PathMtu, Psn, Qpn, Reth,
+    Service,
 };
 
+use crate::device::Device;
 use crate::host::{Host, Lock, ReadMostly};
 use crate::mr::{Access, Slice};
 use crate::qp::{Cx, Inner};
@@ -217,7 +219,7 @@ fn offer_lost<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, budget: Budget, run: &mu
         // One packet asks for several responses: the request is at the first PSN that is missing.
         let is_packet = !wqe.op.is_read_or_atomic()
             || cursor.packet == wqe.received
-            || cursor.packet % read_piece(cx, q) == 0;
+            || cursor.packet % cx.device.read_piece(q.mtu) == 0;
         let added = is_packet && wqe.failed.is_none() && {
             let mut builder = Builder::resending(q, cursor);
             let added = builder.add(cx, q, &wqe, budget, run).is_ok();
@@ -235,9 +237,11 @@ fn offer_lost<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, budget: Budget, run: &mu
     }
 }
 
-/// Responses that one READ request asks for at most.
-fn read_piece<H: Host>(cx: Cx<'_, H>, q: &Inner<H>) -> u32 {
-    (cx.device.config().read_request_bytes / q.mtu.bytes()).max(1)
+impl<H: Host> Device<H> {
+    /// Responses that one READ request asks for at most.
+    pub(crate) fn read_piece(&self, mtu: PathMtu) -> u32 {
+        (self.config().read_request_bytes / mtu.bytes()).max(1)
+    }
 }
 
 /// Whether the first packet of a WQE may be made now.
@@ -399,7 +403,12 @@ impl Builder {
         let operation = payload_operation(&wqe.op, is_first, is_last);
         let payload_len = wqe.payload_bytes(packet, packet + 1, q.mtu) as u32;
         let psn = wqe.first_psn.add(packet);
-        let cost = u64::from(payload_len) + PACKET_OVERHEAD;
+        let cost = if psn.is_before(q.requester.una) {
+            // Go-back-0 repeats what is acknowledged: no answer will release it from the window.
+            0
+        } else {
+            u64::from(payload_len) + PACKET_OVERHEAD
+        };
         let is_reliable = cx.qp.qp_type.is_reliable();
         if is_reliable {
             if cost > self.room {
@@ -463,7 +472,7 @@ impl Builder {
         // A long READ is asked for in pieces, each a READ request of its own on the wire, so that
         // the responses in flight stay within the window: the responder has none. The pieces lie
         // on a fixed grid, since a repeated request must stay within one that the responder knows.
-        let piece = read_piece(cx, q);
+        let piece = cx.device.read_piece(q.mtu);
         let responses = (piece - start.packet % piece).min(wqe.packets - start.packet);
         let bytes = wqe.payload_bytes(start.packet, start.packet + responses, q.mtu);
         let cost = bytes + u64::from(responses) * PACKET_OVERHEAD;
@@ -787,6 +796,7 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
     let is_reliable = cx.qp.qp_type.is_reliable();
     let mut bytes = 0;
     let mut wire_bytes = 0;
+    let mut has_asked = false;
     for packet in &run.packets()[..taken] {
         wire_bytes += packet.wire_len() as u64;
         let (from, after) = (packet.at, packet.after);
@@ -796,9 +806,13 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
         } else {
             wqe.packets
         };
-        let cost = wqe.payload_bytes(from.packet, to, q.mtu)
-            + u64::from(to - from.packet) * PACKET_OVERHEAD;
         let end = wqe.first_psn.add(to);
+        let cost = if end.is_after(q.requester.una) {
+            wqe.payload_bytes(from.packet, to, q.mtu)
+                + u64::from(to - from.packet) * PACKET_OVERHEAD
+        } else {
+            0
+        };
         if is_reliable {
             bytes += cost;
             if wqe.op.is_read_or_atomic() {
@@ -806,6 +820,7 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
             }
             if packet.headers.bth().ack_req {
                 q.requester.forget_unasked();
+                has_asked = true;
             } else {
                 q.requester.unasked_packets += 1;
                 q.requester.unasked_bytes += cost;
@@ -834,7 +849,8 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
         if let Some(window) = &q.window {
             window.lock().add(bytes);
         }
-        if q.requester.timeout_at.is_none() {
+        // Nobody owes an answer before it was asked for.
+        if has_asked && q.requester.timeout_at.is_none() {
             q.requester.timeout_at = ack_deadline(q, cx.now);
         }
         q.refresh_timer(cx);

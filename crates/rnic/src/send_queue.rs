@@ -371,12 +371,14 @@ impl SendQueue {
         self.destinations.get(self.slot(wqe))?.as_ref()
     }
 
-    /// Queues a request, or says why not; then nothing has changed.
+    /// Queues a request, or says why not; then nothing has changed. A READ of more than `read_piece`
+    /// packets is several messages on the wire.
     pub(crate) fn post(
         &mut self,
         wr: &SendWr<'_>,
         qp_type: QpType,
         mtu: PathMtu,
+        read_piece: u32,
     ) -> Result<(), VerbError> {
         if self.len() == self.depth {
             return Err(VerbError::QueueFull {
@@ -438,9 +440,11 @@ impl SendQueue {
         if is_datagram {
             self.destinations[slot] = wr.ud;
         }
-        if packets > 0 {
-            self.next_ssn = (self.next_ssn + 1) & 0x00ff_ffff;
-        }
+        let messages = match wr.op {
+            SendOp::Read { .. } => packets.div_ceil(read_piece),
+            _ => packets.min(1),
+        };
+        self.next_ssn = (self.next_ssn + messages) & 0x00ff_ffff;
         self.next_psn = self.next_psn.add(packets);
         self.tail = self.tail.wrapping_add(1);
         Ok(())

@@ -900,6 +900,38 @@ fn credits_limit_what_takes_receive_requests() {
     );
 }
 
+/// The responder counts each piece of a long READ as a message; so does the requester.
+#[test]
+fn pieces_of_a_read_count_in_credits() {
+    let mut s = Script::new(Setup::default(), |config| config.read_request_bytes = 1024);
+    s.post(1, read_from(0), 2000)
+        .recv(response(Op::ReadResponseOnly, 100, 1, 1024))
+        .recv(response(Op::ReadResponseOnly, 101, 2, 976));
+    s.post(2, write_to(0), 1).recv(ack_credits(102, 3, 1));
+    s.post(3, SendOp::Send, 1)
+        .post(4, SendOp::Send, 1)
+        .note("wr 3 has a credit, wr 4 has none");
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     post  READ wr 1, 2000 bytes
+        0.000     -> RDMA READ Request psn 100 ack va+0 len 1024
+        0.000     -> RDMA READ Request psn 101 ack va+1024 len 976
+        0.000     <- RDMA READ response Only psn 100 msn 1 : 1024
+        0.000     <- RDMA READ response Only psn 101 msn 2 : 976
+        0.000     send  wr 1 SUCCESS RDMA_READ 2000 bytes
+        0.000     post  WRITE wr 2, 1 bytes
+        0.000     -> RDMA WRITE Only psn 102 ack va+0 len 1 : 1
+        0.000     <- ACK psn 102 credits 1 msn 3
+        0.000     send  wr 2 SUCCESS RDMA_WRITE 1 bytes
+        0.000     post  SEND wr 3, 1 bytes
+        0.000     -> SEND Only psn 103 ack : 1
+        0.000     post  SEND wr 4, 1 bytes
+        0.000     -- wr 3 has a credit, wr 4 has none
+    "#]],
+    );
+}
+
 /// A retried message starts in its middle, and its packets are the same as the first time.
 #[test]
 fn a_resent_packet_is_the_same_packet() {
@@ -1002,6 +1034,132 @@ fn a_request_that_was_not_taken_has_not_happened() {
         1000.000  -> RDMA READ Request psn 100 ack va+0 len 10
         1060.000  <- RDMA READ response Only psn 100 msn 1 : 10
         1060.000  send  wr 1 SUCCESS RDMA_READ 10 bytes
+    "#]],
+    );
+}
+
+/// A retry counts when it is sent: a link that takes nothing for long uses none up.
+#[test]
+fn retries_are_not_used_up_by_a_link_that_takes_nothing() {
+    let mut s = Script::new(short(), |_| ());
+    s.post(1, SendOp::Send, 10)
+        .link_takes(0)
+        .wait(10_000.0)
+        .link_takes(usize::MAX)
+        .wait(66.0)
+        .recv(ack(100, 1));
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     post  SEND wr 1, 10 bytes
+        0.000     -> SEND Only psn 100 ack : 10
+        10000.000 -> SEND Only psn 100 ack : 10
+        10065.536 -> SEND Only psn 100 ack : 10
+        10066.000 <- ACK psn 100 msn 1
+        10066.000 send  wr 1 SUCCESS SEND 10 bytes
+    "#]],
+    );
+}
+
+/// The timer waits for an answer that was asked for: half a message asks for none.
+#[test]
+fn nobody_owes_an_answer_to_half_a_message() {
+    let mut s = Script::new(short(), |_| ());
+    s.link_takes(1)
+        .post(1, SendOp::Send, 2000)
+        .wait(1000.0)
+        .link_takes(1)
+        .wait(66.0);
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     post  SEND wr 1, 2000 bytes
+        0.000     -> SEND First psn 100 : 1024
+        0.000     the link takes 1 of 2
+        1000.000  -> SEND Last psn 101 ack : 976
+    "#]],
+    );
+}
+
+/// Windows that losses have made smaller than a READ: it goes when nothing else is in flight, and an
+/// ATOMIC WRITE that was answered is not in flight.
+#[test]
+fn an_answered_atomic_write_leaves_the_window() {
+    let mut s = Script::new(
+        Setup {
+            retry_cnt: 7,
+            ..short()
+        },
+        |config| {
+            config.window = WindowConfig {
+                initial: 8000,
+                minimum: 1000,
+                maximum: 8000,
+                loss_interval: hirail_rnic::Span::from_us(1),
+            };
+        },
+    );
+    let va = testkit::BASE;
+    s.post(1, SendOp::AtomicWrite { va, rkey: PEER_KEY }, 8)
+        .post(2, read_from(0), 3000)
+        .wait(200.0)
+        .recv(response(Op::ReadResponseOnly, 100, 1, 0));
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     post  ATOMIC WRITE wr 1, 8 bytes
+        0.000     -> ATOMIC WRITE psn 100 ack va+0 len 8 : 8
+        0.000     post  READ wr 2, 3000 bytes
+        0.000     -> RDMA READ Request psn 101 ack va+0 len 3000
+        65.536    -> ATOMIC WRITE psn 100 ack va+0 len 8 : 8
+        65.536    -> RDMA READ Request psn 101 ack va+0 len 3000
+        131.072   -> ATOMIC WRITE psn 100 ack va+0 len 8 : 8
+        196.608   -> ATOMIC WRITE psn 100 ack va+0 len 8 : 8
+        200.000   <- RDMA READ response Only psn 100 msn 1
+        200.000   send  wr 1 SUCCESS ATOMIC_WRITE 8 bytes
+        200.000   -> RDMA READ Request psn 101 ack va+0 len 3000
+    "#]],
+    );
+}
+
+/// Go-back-0 starts a message over. What it repeats of what is acknowledged is not charged to the
+/// window, since no answer would release it.
+#[test]
+fn go_back_0_starts_the_message_over_and_gets_through() {
+    let mut s = Script::new(short(), |config| {
+        config.recovery = hirail_rnic::RecoveryKind::GoBackZero;
+        config.window = WindowConfig {
+            initial: 2200,
+            minimum: 2200,
+            maximum: 2200,
+            ..WindowConfig::default()
+        };
+    });
+    s.post(1, write_to(0), 4000)
+        .recv(ack(100, 0))
+        .recv(nak(102, NakCode::PsnSequenceError, 0))
+        .recv(ack(101, 0))
+        .recv(ack(103, 1));
+    s.post(2, read_from(0), 2000);
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     post  WRITE wr 1, 4000 bytes
+        0.000     -> RDMA WRITE First psn 100 ack va+0 len 4000 : 1024
+        0.000     -> RDMA WRITE Middle psn 101 ack : 1024
+        0.000     <- ACK psn 100 msn 0
+        0.000     -> RDMA WRITE Middle psn 102 ack : 1024
+        0.000     <- NAK psn 102 PsnSequenceError msn 0
+        0.000     -> RDMA WRITE First psn 100 va+0 len 4000 : 1024
+        0.000     -> RDMA WRITE Middle psn 101 : 1024
+        0.000     -> RDMA WRITE Middle psn 102 ack : 1024
+        0.000     -> RDMA WRITE Last psn 103 ack : 928
+        0.000     <- ACK psn 101 msn 0
+        0.000     dropped: ghost_ack
+        0.000     <- ACK psn 103 msn 1
+        0.000     send  wr 1 SUCCESS RDMA_WRITE 4000 bytes
+        0.000     post  READ wr 2, 2000 bytes
+        0.000     -> RDMA READ Request psn 104 ack va+0 len 2000
     "#]],
     );
 }

@@ -220,6 +220,35 @@ fn a_gap_that_closes_in_time_is_not_told() {
     );
 }
 
+/// The NAK waits behind a READ response; the gap moves meanwhile, and is told once all the same.
+#[test]
+fn a_gap_that_moves_before_it_is_told_is_told_once() {
+    let mut s = Script::rc();
+    s.link_takes(0)
+        .recv(read(500, 0, 8))
+        .recv(write(503, 0, 1))
+        .note("501 was only late")
+        .recv(write(501, 0, 1))
+        .link_takes(usize::MAX)
+        .recv(write(504, 0, 1))
+        .recv(write(502, 0, 1));
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     <- RDMA READ Request psn 500 ack va+0 len 8
+        0.000     <- RDMA WRITE Only psn 503 ack va+0 len 1 : 1
+        0.000     -- 501 was only late
+        0.000     <- RDMA WRITE Only psn 501 ack va+0 len 1 : 1
+        0.000     -> RDMA READ response Only psn 500 credits 0 msn 2 : 8
+        0.000     -> NAK psn 502 PsnSequenceError msn 2
+        0.000     <- RDMA WRITE Only psn 504 ack va+0 len 1 : 1
+        0.000     dropped: out_of_sequence_silent
+        0.000     <- RDMA WRITE Only psn 502 ack va+0 len 1 : 1
+        0.000     -> ACK psn 502 credits 0 msn 3
+    "#]],
+    );
+}
+
 /// A duplicate is acknowledged with the newest PSN and changes nothing.
 #[test]
 fn a_duplicate_is_acknowledged_and_not_executed() {

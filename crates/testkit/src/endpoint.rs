@@ -152,6 +152,30 @@ impl Endpoint {
     ///
     /// If the device refuses something.
     pub fn new(net: &Net, node: NodeId, setup: &Setup, is_target: bool) -> Self {
+        Self::build(net, node, setup, is_target, None)
+    }
+
+    /// An endpoint on `node` that receives from a shared queue of another one.
+    ///
+    /// # Panics
+    ///
+    /// If the device refuses something.
+    pub fn sharing(
+        net: &Net,
+        node: NodeId,
+        setup: &Setup,
+        srq: Arc<SharedReceiveQueue<SingleHost>>,
+    ) -> Self {
+        Self::build(net, node, setup, false, Some(srq))
+    }
+
+    fn build(
+        net: &Net,
+        node: NodeId,
+        setup: &Setup,
+        is_target: bool,
+        shared: Option<Arc<SharedReceiveQueue<SingleHost>>>,
+    ) -> Self {
         let device = Rc::clone(net.device(node));
         let pd = device.alloc_pd().expect("a PD is free");
         let memory = Memory::zeroed(setup.memory);
@@ -169,7 +193,11 @@ impl Endpoint {
         let is_xrc = matches!(setup.qp_type, QpType::XrcSend | QpType::XrcRecv);
         let is_target = is_target && is_xrc;
         let xrcd = is_target.then(|| device.alloc_xrcd());
-        let srq = (setup.with_srq || is_target).then(|| {
+        let makes_srq = shared.is_none() && (setup.with_srq || is_target);
+        let srq = shared.or_else(|| {
+            if !makes_srq {
+                return None;
+            }
             let init = SrqInit {
                 pd,
                 max_wr: setup.max_recv_wr,
@@ -179,7 +207,7 @@ impl Endpoint {
                     cq: Arc::clone(&recv_cq),
                 }),
             };
-            device.create_srq(init).expect("an SRQ is free")
+            Some(device.create_srq(init).expect("an SRQ is free"))
         });
         let qp = device
             .create_qp(&QpInit {

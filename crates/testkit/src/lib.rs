@@ -11,6 +11,7 @@ pub mod host;
 pub mod memory;
 pub mod net;
 pub mod script;
+pub mod sim;
 
 pub use endpoint::{BASE, Endpoint, Pair, Setup, wr};
 pub use host::SingleHost;

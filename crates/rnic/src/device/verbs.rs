@@ -652,7 +652,8 @@ impl<H: Host> Device<H> {
                 got: q.state,
             });
         }
-        q.sq.post(wr, qp.qp_type, q.mtu)?;
+        let read_piece = self.read_piece(q.mtu);
+        q.sq.post(wr, qp.qp_type, q.mtu, read_piece)?;
         if can.flushes_sends {
             q.flush_sends(cx);
         } else {

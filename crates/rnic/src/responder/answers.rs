@@ -263,15 +263,15 @@ impl Answers {
     }
 
     /// A request was executed and `epsn` is expected next: a NAK that has not left and would ask
-    /// for nothing any more becomes an ACK.
-    pub(super) fn caught_up(&mut self, epsn: Psn) {
-        let is_stale = match self.tail {
-            Tail::SequenceNak(newest) => epsn.is_after(newest),
-            Tail::RnrNak(_) => true,
+    /// for nothing any more becomes an ACK. Whether a sequence NAK is still to leave.
+    pub(super) fn caught_up(&mut self, epsn: Psn) -> bool {
+        match self.tail {
+            Tail::SequenceNak(newest) if !epsn.is_after(newest) => true,
+            Tail::SequenceNak(_) | Tail::RnrNak(_) => {
+                self.tail = Tail::Ack;
+                false
+            }
             Tail::Nothing | Tail::Ack | Tail::FatalNak(_) => false,
-        };
-        if is_stale {
-            self.tail = Tail::Ack;
         }
     }
 

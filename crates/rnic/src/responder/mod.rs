@@ -443,7 +443,9 @@ fn accepted<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, headers: &Headers, packets
     let operation = bth.opcode.operation();
     if cx.qp.qp_type.is_reliable() {
         q.responder.epsn = q.responder.epsn.add(packets);
-        q.responder.answers.caught_up(q.responder.epsn);
+        if q.responder.answers.caught_up(q.responder.epsn) {
+            q.responder.silence = Silence::AfterSequenceNak;
+        }
         // READs and atomics are answered by responses of their own, others only when asked.
         let wants_ack = bth.ack_req && (operation.is_send() || operation.is_write());
         if wants_ack {

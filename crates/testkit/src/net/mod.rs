@@ -18,8 +18,9 @@ use hirail_rnic::cq::CqId;
 use hirail_rnic::event::AsyncEvent;
 use hirail_rnic::transmit::{OpenClasses, Run};
 use hirail_rnic::{DeviceConfig, Event, GidEntry, Instant, RoceVersion, Span, Timer};
+use hirail_vocab::DropReason;
 use hirail_wire::pcap::{LinkType, Writer};
-use hirail_wire::{FrameView, Gid, MacAddr};
+use hirail_wire::{Gid, Headers, MacAddr};
 
 pub use link::{Faults, Link};
 
@@ -43,7 +44,29 @@ pub struct Net {
     payload: Vec<u8>,
     capture: Option<Writer<Box<dyn Write>>>,
     log: Option<String>,
+    watched: Option<Vec<Seen>>,
     delivered: u64,
+}
+
+/// A packet as an observer of the network sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// When.
+    pub at: Instant,
+    /// Where: the sender of a packet that was sent, the receiver of one that arrived.
+    pub node: NodeId,
+    /// Whether it was sent or has arrived.
+    pub is_sent: bool,
+    /// The other end.
+    pub peer: Gid,
+    /// Its headers.
+    pub headers: Headers,
+    /// Payload bytes.
+    pub payload_len: usize,
+    /// Hash of the payload.
+    pub digest: u64,
+    /// Why the device dropped it, if it did.
+    pub dropped: Option<DropReason>,
 }
 
 struct Node {
@@ -121,6 +144,7 @@ impl Net {
             payload: Vec::new(),
             capture: None,
             log: None,
+            watched: None,
             delivered: 0,
         }
     }
@@ -208,6 +232,20 @@ impl Net {
         self.log.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
+    /// Keeps a note of every packet sent and arrived, to be taken by
+    /// [`take_watched`](Self::take_watched).
+    pub fn watch(&mut self) {
+        self.watched = Some(Vec::new());
+    }
+
+    /// Swaps the notes since the last call into `notes`, whose content is dropped.
+    pub fn take_watched(&mut self, notes: &mut Vec<Seen>) {
+        notes.clear();
+        if let Some(watched) = &mut self.watched {
+            core::mem::swap(watched, notes);
+        }
+    }
+
     /// A number that two runs share only if they did the same: a hash of all that arrived, where
     /// and when.
     pub fn trace_hash(&self) -> u64 {
@@ -247,7 +285,8 @@ impl Net {
             self.schedule(at.max(self.now), What::Timer { node, timer });
         }
         if let Some(at) = device.next_paced() {
-            self.wake(node, at);
+            let busy_until = self.nodes[node].busy_until;
+            self.wake(node, at.max(busy_until));
         }
     }
 
@@ -319,6 +358,18 @@ impl Net {
         let mut bytes = self.spare.pop().unwrap_or_default();
         let mut payload = core::mem::take(&mut self.payload);
         let emitted = frame::emit(run, packet, &encapsulation, &mut payload, &mut bytes);
+        if let Some(watched) = &mut self.watched {
+            watched.push(Seen {
+                at: self.now,
+                node,
+                is_sent: true,
+                peer: flow.destination,
+                headers: packet.headers,
+                payload_len: payload.len(),
+                digest: digest(&payload),
+                dropped: None,
+            });
+        }
         self.payload = payload;
         if emitted.is_err() {
             // Memory that is gone cannot be sent. The peer will miss the packet.
@@ -474,6 +525,18 @@ impl Net {
         match frame::parse(frame) {
             Ok((meta, headers, payload)) => {
                 let result = device.handle_packet(self.now, &meta, &headers, payload);
+                if let Some(watched) = &mut self.watched {
+                    watched.push(Seen {
+                        at: self.now,
+                        node,
+                        is_sent: false,
+                        peer: meta.source,
+                        headers,
+                        payload_len: payload.len(),
+                        digest: 0,
+                        dropped: result.err(),
+                    });
+                }
                 if let Some(log) = &mut self.log {
                     use std::fmt::Write as _;
                     let outcome = match result {
@@ -519,11 +582,12 @@ impl Net {
         }
         panic!("ten million steps and no end");
     }
+}
 
-    /// Whether the frame is one that [`frame::parse`] takes.
-    pub fn is_good(frame: &[u8]) -> bool {
-        FrameView::parse(frame).is_ok() && frame::parse(frame).is_ok()
-    }
+fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 /// The GIDs of a node: IPv4, IPv6 and link-local.
@@ -552,7 +616,7 @@ pub fn mac(node: NodeId) -> MacAddr {
 }
 
 /// The node that has an address.
-fn owner(gid: Gid) -> Option<NodeId> {
+pub fn owner(gid: Gid) -> Option<NodeId> {
     let [.., low] = gid.0;
     let node = usize::from(low).checked_sub(1)?;
     gids(node).contains(&gid).then_some(node)

@@ -95,7 +95,8 @@ impl Driver {
                 count += 1;
             }
             if count == 0 {
-                self.is_held_back = link_open != OpenClasses::ALL;
+                // Who asked for some classes only does not know about the others.
+                self.is_held_back = link_open != OpenClasses::ALL && open == link_open;
                 break;
             }
             moved = true;

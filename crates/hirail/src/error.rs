@@ -109,6 +109,9 @@ pub enum Error {
     /// The completion queue was made without a channel, so it cannot be waited for.
     #[error("the completion queue has no channel to wait on")]
     NoChannel,
+    /// The async runtime of a dispatcher ended before its queue pairs.
+    #[error("the runtime that hands on completions has ended")]
+    NoRuntime,
     /// A work request ended otherwise than expected.
     #[error("work request {wr_id} ended with {}{}", .status.name(), hint(*.status, *.never_heard))]
     Failed {

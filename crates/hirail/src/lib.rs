@@ -5,6 +5,8 @@ pub mod config;
 pub mod devices;
 pub mod exchange;
 pub mod fork;
+#[cfg(feature = "tokio")]
+pub mod future;
 pub mod memory;
 pub mod port;
 pub mod stat;

@@ -178,7 +178,7 @@ impl Rnic {
     }
 
     /// Hands events of the engine to who waits for them.
-    fn dispatch_events(&self) {
+    pub(crate) fn dispatch_events(&self) {
         while let Some(event) = self.device.poll_event() {
             match event {
                 Event::Completion(cq) => {

@@ -253,6 +253,8 @@ impl Qp {
         let rnic = self.context().rnic();
         rnic.device
             .post_recv(now(), &self.inner.qp, wr_id, list.as_slice())?;
+        // One that was flushed at once may have been waited for.
+        rnic.dispatch_events();
         Ok(())
     }
 

@@ -83,7 +83,9 @@ fn read(pid: Option<u32>) -> Result<Vec<ProcessCounters>, Error> {
                 0 => "none does that I may look at".to_owned(),
                 _ => format!("these do: {}", pids.join(", ")),
             };
-            return Err(Error::new(format!("process {pid} does not use hirail; {known}")));
+            return Err(Error::new(format!(
+                "process {pid} does not use hirail; {known}"
+            )));
         }
     }
     Ok(all)
@@ -91,12 +93,17 @@ fn read(pid: Option<u32>) -> Result<Vec<ProcessCounters>, Error> {
 
 /// What a device has counted since an earlier look; everything for a new one.
 fn since(now: &ProcessCounters, before: &[ProcessCounters]) -> ProcessCounters {
-    let earlier = before.iter().find(|it| it.pid == now.pid && it.device == now.device);
+    let earlier = before
+        .iter()
+        .find(|it| it.pid == now.pid && it.device == now.device);
     let counters = earlier.map_or_else(
         || now.counters.clone(),
         |earlier| now.counters.since(&earlier.counters),
     );
-    ProcessCounters { counters, ..now.clone() }
+    ProcessCounters {
+        counters,
+        ..now.clone()
+    }
 }
 
 fn show(all: &[ProcessCounters], in_full: bool, out: &mut Output) -> Result<(), Error> {
@@ -133,7 +140,16 @@ fn print_table(all: &[ProcessCounters], out: &mut Output) -> Result<(), Error> {
     }
     let heading = format!(
         "{:>8} {:<16} {:<12} {:>6} {:>13} {:>10} {:>13} {:>10} {:>9} {:>9}",
-        "PID", "command", "device", "QPs", "packets out", "out", "packets in", "in", "resent", "dropped"
+        "PID",
+        "command",
+        "device",
+        "QPs",
+        "packets out",
+        "out",
+        "packets in",
+        "in",
+        "resent",
+        "dropped"
     );
     let heading = out.paint(HEADING, heading);
     writeln!(out, "{heading}")?;
@@ -167,7 +183,10 @@ fn alarming(value: u64, out: &Output) -> impl std::fmt::Display + use<> {
 
 /// Packets discarded for any reason.
 fn dropped(counters: &CounterSnapshot) -> u64 {
-    DropReason::ALL.iter().map(|reason| counters.get(reason.counter())).sum()
+    DropReason::ALL
+        .iter()
+        .map(|reason| counters.get(reason.counter()))
+        .sum()
 }
 
 /// "1.5 GB" and the like.
@@ -180,7 +199,11 @@ fn bytes(value: u64) -> String {
         scaled /= 1000.0;
         unit = next;
     }
-    if unit == "B" { format!("{value} B") } else { format!("{scaled:.1} {unit}") }
+    if unit == "B" {
+        format!("{value} B")
+    } else {
+        format!("{scaled:.1} {unit}")
+    }
 }
 
 fn print_in_full(it: &ProcessCounters, out: &mut Output) -> Result<(), Error> {
@@ -194,7 +217,12 @@ fn print_in_full(it: &ProcessCounters, out: &mut Output) -> Result<(), Error> {
             let group = out.paint(FAINT, group);
             writeln!(out, "  {group}")?;
         }
-        writeln!(out, "    {:<34}{value:>16} {}", counter.name(), counter.unit().name())?;
+        writeln!(
+            out,
+            "    {:<34}{value:>16} {}",
+            counter.name(),
+            counter.unit().name()
+        )?;
     }
     writeln!(out)
 }

@@ -21,9 +21,7 @@ pub use hirail_rnic::event::AsyncEvent;
 pub use hirail_rnic::mr::{Access, BindMw, MwType};
 pub use hirail_rnic::qp::attr::{AddressVector, AttrMask, QpAttr};
 pub use hirail_rnic::srq::SrqId;
-pub use hirail_rnic::{
-    GidEntry, Limits, RecoveryKind, RoceVersion, SendFlags, SendOp, VerbError,
-};
+pub use hirail_rnic::{GidEntry, Limits, RecoveryKind, RoceVersion, SendFlags, SendOp, VerbError};
 pub use hirail_vocab::{
     AsyncEventKind, Counter, CounterSnapshot, QpState, QpType, WcOpcode, WcStatus,
 };

@@ -55,7 +55,11 @@ pub(crate) struct Publisher {
 impl Publisher {
     pub(crate) fn new(device: &str) -> io::Result<Self> {
         let file: OwnedFd = sys::memory_file(NAME)?;
-        Ok(Self { file: File::from(file), device: device.to_owned(), len: 0 })
+        Ok(Self {
+            file: File::from(file),
+            device: device.to_owned(),
+            len: 0,
+        })
     }
 
     /// Publishes the counters as they are now. Readers may meet a half-written state and try again.
@@ -64,9 +68,14 @@ impl Publisher {
         let published = Published {
             device: self.device.clone(),
             qps,
-            counters: snapshot.non_zero().map(|(c, value)| (c.name().to_owned(), value)).collect(),
+            counters: snapshot
+                .non_zero()
+                .map(|(c, value)| (c.name().to_owned(), value))
+                .collect(),
         };
-        let Ok(mut text) = serde_json::to_string(&published) else { return };
+        let Ok(mut text) = serde_json::to_string(&published) else {
+            return;
+        };
         let len = text.len();
         while text.len() < self.len {
             text.push(' ');
@@ -91,8 +100,12 @@ pub fn processes() -> io::Result<Vec<ProcessCounters>> {
 
 /// The devices of one process; none where it is gone or not ours to look at.
 fn of_process(pid: u32) -> Vec<ProcessCounters> {
-    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
-    let mut paths: Vec<_> = descriptors.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return Vec::new();
+    };
+    let mut paths: Vec<_> = descriptors
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
     paths.sort();
     let is_published = |path: &Path| {
         fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with(PREFIX))

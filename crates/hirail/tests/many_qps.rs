@@ -39,7 +39,9 @@ fn message(pair: usize, number: usize) -> [u8; BYTES] {
 #[test]
 fn ten_thousand_qps() {
     let network = MemoryNetwork::new(Faults::default());
-    let context = network.open(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))).unwrap();
+    let context = network
+        .open(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)))
+        .unwrap();
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(65_536).unwrap();
     let pairs = QPS / 2;
@@ -52,7 +54,13 @@ fn ten_thousand_qps() {
     let before = resident();
 
     let options = ConnectOptions::new(&context, 0);
-    let make = || pd.qp(&cq, &cq).max_send_wr(DEPTH).max_recv_wr(DEPTH).build().unwrap();
+    let make = || {
+        pd.qp(&cq, &cq)
+            .max_send_wr(DEPTH)
+            .max_recv_wr(DEPTH)
+            .build()
+            .unwrap()
+    };
     let qps: Vec<(Qp, Qp)> = (0..pairs)
         .map(|_| {
             let (a, b) = (make(), make());
@@ -69,7 +77,10 @@ fn ten_thousand_qps() {
             let wave = wave..(wave + WAVE).min(pairs);
             for pair in wave.clone() {
                 let place = pair * BYTES..(pair + 1) * BYTES;
-                qps[pair].1.post_recv(pair as u64, &[received.slice(place.clone())]).unwrap();
+                qps[pair]
+                    .1
+                    .post_recv(pair as u64, &[received.slice(place.clone())])
+                    .unwrap();
                 sent.write(place.start, &message(pair, number));
                 let slices = [sent.slice(place)];
                 let send = Send::new(pair as u64, SendOp::Send, &slices);
@@ -89,13 +100,22 @@ fn ten_thousand_qps() {
                         }
                     })
                     .unwrap();
-                assert!(start.elapsed() < Duration::from_secs(300), "messages went missing");
+                assert!(
+                    start.elapsed() < Duration::from_secs(300),
+                    "messages went missing"
+                );
             }
         }
     }
     assert!(seen.iter().all(|count| *count == MESSAGES));
 
     let per_qp = resident().saturating_sub(before) / QPS;
-    println!("{per_qp} bytes per QP, {QPS} QPs, {} messages", pairs * MESSAGES);
-    assert!(per_qp <= LIMIT, "a QP costs {per_qp} bytes, at most {LIMIT} are allowed");
+    println!(
+        "{per_qp} bytes per QP, {QPS} QPs, {} messages",
+        pairs * MESSAGES
+    );
+    assert!(
+        per_qp <= LIMIT,
+        "a QP costs {per_qp} bytes, at most {LIMIT} are allowed"
+    );
 }

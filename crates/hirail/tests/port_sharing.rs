@@ -433,7 +433,10 @@ fn undisturbed(report: &Report) {
 /// (`net.unix.max_dgram_qlen`), and a process that does not get its turn loses what comes meanwhile.
 #[track_caller]
 fn passed_on(report: &Report) {
-    assert!(report.sent > 20 && report.answered > report.sent / 2, "{report:?}");
+    assert!(
+        report.sent > 20 && report.answered > report.sent / 2,
+        "{report:?}"
+    );
     assert_eq!(report.bad, 0, "{report:?}");
     assert!(report.passed > 0 && report.stall_ms < 1000, "{report:?}");
 }

@@ -1,7 +1,7 @@
 //! What the engine asks of whoever runs it: memory behind a trait, and a choice of locks.
 //!
 //! The engine checks key, address, length and access; a [`Region`] only moves what was checked.
-//! A multi-threaded host uses [`Threads`]-style locks, a simulator plain cells; the engine is one.
+//! A multi-threaded host uses mutexes, a simulator plain cells; the engine is one.
 
 use core::cell::{Ref, RefCell, RefMut};
 use core::ops::{Deref, DerefMut};

@@ -355,7 +355,12 @@ impl Builder {
 
     /// For packets that are in flight already: nothing limits them.
     fn resending<H: Host>(q: &Inner<H>, cursor: Cursor) -> Self {
-        Self { cursor, slots_used: 0, room: u64::MAX, ..Self::new(q) }
+        Self {
+            cursor,
+            slots_used: 0,
+            room: u64::MAX,
+            ..Self::new(q)
+        }
     }
 
     /// Adds the packet at the cursor.
@@ -867,7 +872,9 @@ fn commit_lost<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, taken: us
     let sent_end = q.requester.sent_end;
     let mut wire_bytes = 0;
     for (index, packet) in run.packets().iter().enumerate() {
-        let Some(selective) = &mut q.recovery.selective else { return };
+        let Some(selective) = &mut q.recovery.selective else {
+            return;
+        };
         if index < taken {
             wire_bytes += packet.wire_len() as u64;
             cx.count(Counter::SrRetransmittedPackets);

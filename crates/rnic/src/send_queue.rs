@@ -2,7 +2,7 @@
 //!
 //! A WQE gets its PSNs when it is posted: the send queue is executed in order, so the number of
 //! packets before it is known. Requester and completer then speak about positions in the ring
-//! ([`Cursor`]) and PSNs only.
+//! (`Cursor`) and PSNs only.
 
 use hirail_vocab::{QpType, WcOpcode, WcStatus};
 use hirail_wire::{PathMtu, Psn, QKey, Qpn, Rkey};

@@ -84,7 +84,8 @@ impl<H: Host> Window<H> {
     pub(crate) fn leave(&mut self, qp: &Arc<Qp<H>>) -> bool {
         self.users -= 1;
         let before = self.waiting.len();
-        self.waiting.retain(|(_, waiting)| !Arc::ptr_eq(waiting, qp));
+        self.waiting
+            .retain(|(_, waiting)| !Arc::ptr_eq(waiting, qp));
         self.waiting.len() < before
     }
 
@@ -105,7 +106,11 @@ impl<H: Host> Window<H> {
 
     /// The run was answered, or is void.
     pub(crate) fn unreserve(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.reserved, "unreserved {bytes} of {}", self.reserved);
+        debug_assert!(
+            bytes <= self.reserved,
+            "unreserved {bytes} of {}",
+            self.reserved
+        );
         self.reserved = self.reserved.saturating_sub(bytes);
     }
 

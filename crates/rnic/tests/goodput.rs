@@ -86,9 +86,15 @@ fn one_percent_loss() {
     println!("share of 25 Gb/s, 1 % loss, 10 us round trip, MTU 4096, 16 x 1 MiB in flight");
     println!("  no loss           {:5.1} %", 100.0 * lossless);
     println!("  go-back-N         {:5.1} %", 100.0 * go_back_n);
-    println!("  its model         {:5.1} %  (W = {window:.1} packets)", 100.0 * model);
+    println!(
+        "  its model         {:5.1} %  (W = {window:.1} packets)",
+        100.0 * model
+    );
     println!("  selective repeat  {:5.1} %", 100.0 * selective);
     assert!(lossless > 0.97, "a line without loss is filled");
-    assert!((go_back_n / model - 1.0).abs() < 0.2, "go-back-N is off its model");
+    assert!(
+        (go_back_n / model - 1.0).abs() < 0.2,
+        "go-back-N is off its model"
+    );
     assert!(selective > 0.9, "selective repeat fills the line");
 }

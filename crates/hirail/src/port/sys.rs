@@ -578,7 +578,13 @@ pub(crate) fn block_signals() {
     unsafe {
         let mut set: libc::sigset_t = zeroed();
         libc::sigfillset(&mut set);
-        for own in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
+        for own in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGTRAP,
+        ] {
             libc::sigdelset(&mut set, own);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, &set, core::ptr::null_mut());

@@ -34,13 +34,12 @@ fn wait_for(side: &Side, counter: Counter, value: u64) {
 fn a_message_says_where_it_came_from() {
     let (a, b) = pair(QpType::Ud);
     b.qp.post_recv(1, &[b.mr.slice(..GRH + 100)]).unwrap();
-    let wr = SendWr::send(2, &[]).with_inline(b"hello").with_imm(*b"imm!");
+    let wr = SendWr::send(2, &[])
+        .with_inline(b"hello")
+        .with_imm(*b"imm!");
     a.carry_out(&wr.to(to(&b)));
     let wc = b.done();
-    assert_eq!(
-        (wc.wr_id, wc.byte_len as usize, wc.grh),
-        (1, GRH + 5, true)
-    );
+    assert_eq!((wc.wr_id, wc.byte_len as usize, wc.grh), (1, GRH + 5, true));
     assert_eq!((wc.imm(), wc.src_qp), (Some(*b"imm!"), a.qp.qpn()));
     assert_eq!(b.mr.to_vec(GRH, 5), b"hello");
     // The sender's address is in what precedes the message, so it can be answered.

@@ -8,7 +8,11 @@ use crate::side::{ALL, PATIENCE, Side, address, connect, pair, pattern};
 fn a_qp_works_when_all_else_was_dropped() {
     let (a, b) = pair(QpType::Rc);
     let Side {
-        context, pd, cq, qp, mr,
+        context,
+        pd,
+        cq,
+        qp,
+        mr,
     } = a;
     drop(context);
     drop(pd);
@@ -55,9 +59,7 @@ fn every_order() {
         let qp = pd.qp(&cq, &cq).srq(&srq).build().unwrap();
         let options = ConnectOptions::new(&context, 0);
         qp.connect(&peer.qp.endpoint(0).unwrap(), &options).unwrap();
-        peer.qp
-            .connect(&qp.endpoint(0).unwrap(), &options)
-            .unwrap();
+        peer.qp.connect(&qp.endpoint(0).unwrap(), &options).unwrap();
         qp.bind(1, &window, &mr, .., hirail::Access::REMOTE_WRITE)
             .unwrap();
         cq.wait_polling(PATIENCE).unwrap().ok().unwrap();

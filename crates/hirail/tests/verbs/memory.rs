@@ -26,7 +26,8 @@ fn atomics_of_the_application_are_shared_with_peers() {
     let remote = mr.remote();
     drop(mr);
     assert_eq!(Arc::strong_count(&words), 1);
-    a.qp.post(&SendWr::fetch_add(2, &before, remote, 1)).unwrap();
+    a.qp.post(&SendWr::fetch_add(2, &before, remote, 1))
+        .unwrap();
     assert_eq!(a.completion().status, WcStatus::RemAccessErr);
     assert_eq!(words[0].load(Ordering::Acquire), 0);
 }
@@ -234,5 +235,8 @@ fn raw_memory_is_reached_as_long_as_it_is_there() {
     // SAFETY: it is refused.
     let wrapped = unsafe { b.pd.register_raw(addr, usize::MAX, ALL) };
     let error = wrapped.unwrap_err().to_string();
-    assert!(error.contains("pass the end of the address space"), "{error}");
+    assert!(
+        error.contains("pass the end of the address space"),
+        "{error}"
+    );
 }

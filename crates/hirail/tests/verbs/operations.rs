@@ -36,11 +36,7 @@ fn send_with_immediate(a: &Side, b: &Side) {
 fn write(a: &Side, b: &Side) {
     a.mr.write(0, &pattern(SOME));
     b.mr.write(0, &vec![0; SOME]);
-    let wc = a.carry_out(&SendWr::write(
-        3,
-        &[a.mr.slice(..SOME)],
-        b.mr.remote(),
-    ));
+    let wc = a.carry_out(&SendWr::write(3, &[a.mr.slice(..SOME)], b.mr.remote()));
     assert_eq!(wc.opcode, WcOpcode::RdmaWrite);
 }
 
@@ -105,11 +101,7 @@ fn reliable_connected() {
 fn reads_and_atomics() {
     let (a, b) = pair(QpType::Rc);
     b.mr.write(0, &pattern(SOME));
-    let wc = a.carry_out(&SendWr::read(
-        1,
-        &[a.mr.slice(..SOME)],
-        b.mr.remote(),
-    ));
+    let wc = a.carry_out(&SendWr::read(1, &[a.mr.slice(..SOME)], b.mr.remote()));
     assert_eq!(wc.opcode, WcOpcode::RdmaRead);
     assert_eq!(a.mr.to_vec(0, SOME), pattern(SOME));
 
@@ -167,10 +159,9 @@ fn unreliable_connected() {
     // It is complete when it has left: its arrival shows in the next message's.
     write_with_immediate(&a, &b);
     assert_eq!(b.mr.to_vec(0, SOME), pattern(SOME));
-    let error = a
-        .qp
-        .post(&SendWr::read(1, &[a.mr.slice(..8)], b.mr.remote()))
-        .unwrap_err();
+    let error =
+        a.qp.post(&SendWr::read(1, &[a.mr.slice(..8)], b.mr.remote()))
+            .unwrap_err();
     assert_eq!(error.to_string(), "IBV_QPT_UC has no such operation");
 }
 

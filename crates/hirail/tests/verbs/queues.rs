@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hirail::{
-    Arm, AsyncEvent, Error, Faults, MemoryNetwork, QpState, QpType, SendWr, WcStatus,
-};
+use hirail::{Arm, AsyncEvent, Error, Faults, MemoryNetwork, QpState, QpType, SendWr, WcStatus};
 
 use crate::side::{ALL, PATIENCE, Side, address, connect, connect_qps, pair};
 
@@ -136,7 +134,8 @@ fn solicited_events_only() {
     other.post(&SendWr::send(2, &[]).solicited()).unwrap();
     assert_eq!(channel.wait(PATIENCE).unwrap().id(), cq.id());
     let mut got = Vec::new();
-    cq.poll(16, |wc| got.push((wc.wr_id, wc.solicited))).unwrap();
+    cq.poll(16, |wc| got.push((wc.wr_id, wc.solicited)))
+        .unwrap();
     assert_eq!(got, [(0, false), (1, true)]);
 }
 

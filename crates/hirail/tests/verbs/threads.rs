@@ -16,7 +16,19 @@ use crate::side::{ALL, PATIENCE, connect_qps, pair, pair_with};
 #[test]
 fn handles_go_to_any_thread() {
     fn is_shared<T: Send + Sync + 'static>() {}
-    is_shared::<(Context, Pd, Cq, CompletionChannel, Qp, Mr, Mw, Srq, Xrcd, Wc, AsyncEvent)>();
+    is_shared::<(
+        Context,
+        Pd,
+        Cq,
+        CompletionChannel,
+        Qp,
+        Mr,
+        Mw,
+        Srq,
+        Xrcd,
+        Wc,
+        AsyncEvent,
+    )>();
 }
 
 /// All threads post to one QP and poll one queue: every message arrives once, in the order in which

@@ -6,10 +6,7 @@ use crate::side::{Side, connect_qps, pair};
 
 /// Binds a part of the side's memory and waits for it.
 fn bind(side: &Side, window: &Mw, access: Access) -> RemoteMemory {
-    let remote = side
-        .qp
-        .bind(1, window, &side.mr, 128..256, access)
-        .unwrap();
+    let remote = side.qp.bind(1, window, &side.mr, 128..256, access).unwrap();
     assert_eq!(side.done().opcode, WcOpcode::BindMw);
     remote
 }
@@ -33,10 +30,7 @@ fn a_window_of_type_1_serves_all_and_is_rebound_at_will() {
     let (a, b) = pair(QpType::Rc);
     let window = b.pd.alloc_mw(MwType::Type1).unwrap();
     let first = bind(&b, &window, Access::REMOTE_WRITE);
-    assert_eq!(
-        (first.addr, first.len),
-        (b.mr.remote().addr + 128, 128)
-    );
+    assert_eq!((first.addr, first.len), (b.mr.remote().addr + 128, 128));
     assert_eq!(window.rkey(), first.rkey);
     assert_eq!(write(&a, &b, first.offset(127)), WcStatus::Success);
     assert_eq!(b.mr.load_u8(255), b'x');

@@ -121,8 +121,14 @@ impl<H: Host> Device<H> {
         let at = run.packets().get(taken).map(|packet| packet.at);
         let (qp, epoch, work) = (run.qp.clone(), run.epoch, run.work);
         self.sent(now, run, taken);
-        let (Some(qp), Some(at)) = (qp, at) else { return };
-        let cx = Cx { device: self, qp: &qp, now };
+        let (Some(qp), Some(at)) = (qp, at) else {
+            return;
+        };
+        let cx = Cx {
+            device: self,
+            qp: &qp,
+            now,
+        };
         let mut inner = qp.inner.lock();
         let q = &mut *inner;
         if q.epoch != epoch {
@@ -270,9 +276,11 @@ impl<H: Host> Device<H> {
 fn offer_recovery<H: Host>(q: &Inner<H>, run: &mut Run<H>) {
     let (operation, ext, psn) = match q.recovery.due() {
         (Some(hello), _) => (Operation::Hello, Ext::Hello(hello), Psn::new(0)),
-        (None, true) => {
-            (Operation::Sack, Ext::Sack(recovery::sack(q)), q.responder.epsn)
-        }
+        (None, true) => (
+            Operation::Sack,
+            Ext::Sack(recovery::sack(q)),
+            q.responder.epsn,
+        ),
         (None, false) => return,
     };
     let opcode = Opcode::new(Service::Manufacturer, operation).expect("both have opcodes");

@@ -93,8 +93,16 @@ impl<H: Host> Device<H> {
     /// Whether a packet was sent to this port, or to a group.
     fn check_address(&self, meta: &PacketMeta) -> Result<(), DropReason> {
         let is_ours = meta.destination.is_multicast()
-            || self.gids.read().iter().any(|entry| entry.gid == meta.destination);
-        if is_ours { Ok(()) } else { Err(DropReason::NotOurAddress) }
+            || self
+                .gids
+                .read()
+                .iter()
+                .any(|entry| entry.gid == meta.destination);
+        if is_ours {
+            Ok(())
+        } else {
+            Err(DropReason::NotOurAddress)
+        }
     }
 
     /// Gives a packet to one QP.
@@ -146,7 +154,11 @@ impl<H: Host> Device<H> {
         }
         if service == Service::Cnp {
             let is_obeyed = q.pacing.on_cnp(now);
-            let counter = if is_obeyed { Counter::RpCnpHandled } else { Counter::RpCnpIgnored };
+            let counter = if is_obeyed {
+                Counter::RpCnpHandled
+            } else {
+                Counter::RpCnpIgnored
+            };
             self.counters.add(counter, 1);
             return Ok(());
         }

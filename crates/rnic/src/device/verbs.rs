@@ -6,7 +6,9 @@ use hirail_vocab::{QpState, QpType, WcOpcode, WcStatus};
 use hirail_wire::{Gid, Lkey, Qpn};
 
 use super::receive::finish;
-use super::{CompletionQueue, Device, SharedReceiveQueue, SharedWindow, Timer, XrcHalf, qpn_of, slot_of};
+use super::{
+    CompletionQueue, Device, SharedReceiveQueue, SharedWindow, Timer, XrcHalf, qpn_of, slot_of,
+};
 use crate::cq::{Arm, Cq, CqId};
 use crate::error::{Object, VerbError};
 use crate::host::{Host, Lock, ReadMostly};
@@ -472,7 +474,10 @@ impl<H: Host> Device<H> {
             if qp.qpn == Qpn::GSI {
                 table.gsi = None;
             } else {
-                let absent = VerbError::NotFound { object: Object::Qp, id: qp.qpn.value() };
+                let absent = VerbError::NotFound {
+                    object: Object::Qp,
+                    id: qp.qpn.value(),
+                };
                 let index = slot_of(qp.qpn, self.config()).ok_or(absent)?;
                 let slot = table.slots.get_mut(index as usize).and_then(Option::take);
                 if slot.is_none() {

@@ -265,7 +265,10 @@ impl<H: Host> KeyTable<H> {
             for position in 0..self.windows.len() {
                 let number = self.windows[position];
                 if let Entry::Window(mw) = &self.slots[number as usize].entry
-                    && mw.bound.as_ref().is_some_and(|bound| Arc::ptr_eq(&bound.mr, &mr))
+                    && mw
+                        .bound
+                        .as_ref()
+                        .is_some_and(|bound| Arc::ptr_eq(&bound.mr, &mr))
                 {
                     self.unbind(number);
                 }

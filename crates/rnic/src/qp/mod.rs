@@ -1,8 +1,8 @@
 //! The queue pair: a plain struct, one lock, three roles.
 //!
-//! [`Qp`] is what tables and lines hold; [`Inner`] is what its lock protects. The roles live in
-//! modules of their own ([`requester`](crate::requester), [`completer`](crate::completer),
-//! [`responder`](crate::responder)); here is what they share: the lifecycle, the end in error, the
+//! [`Qp`] is what tables and lines hold; `Inner` is what its lock protects. The roles live in
+//! modules of their own (`requester`, `completer`,
+//! `responder`); here is what they share: the lifecycle, the end in error, the
 //! timers and the places where the QP stands in line.
 
 pub mod attr;

@@ -85,13 +85,18 @@ impl<H: Host> Recovery<H> {
 
     /// When the QP needs to be called.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let probe = self.selective.as_ref().and_then(|selective| selective.deadline());
+        let probe = self
+            .selective
+            .as_ref()
+            .and_then(|selective| selective.deadline());
         [self.hello_at, probe].into_iter().flatten().min()
     }
 
     /// Whether packets may have been lost that are to be sent again one by one.
     pub(crate) fn has_lost(&self) -> bool {
-        self.selective.as_ref().is_some_and(|selective| selective.may_have_lost())
+        self.selective
+            .as_ref()
+            .is_some_and(|selective| selective.may_have_lost())
     }
 
     /// Whether a hello or a selective acknowledgement is to be sent.

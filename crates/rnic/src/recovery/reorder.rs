@@ -25,7 +25,10 @@ pub(crate) struct ReorderPool<H: Host> {
 
 impl<H: Host> Default for ReorderPool<H> {
     fn default() -> Self {
-        Self { places: Vec::new(), count: 0 }
+        Self {
+            places: Vec::new(),
+            count: 0,
+        }
     }
 }
 
@@ -52,11 +55,17 @@ impl<H: Host> ReorderPool<H> {
             return Kept::Beyond;
         }
         if self.places.is_empty() {
-            let empty = || Place { headers: None, payload: Held::<H>::default() };
+            let empty = || Place {
+                headers: None,
+                payload: Held::<H>::default(),
+            };
             self.places = (0..REORDER_PACKETS).map(|_| empty()).collect();
         }
         let place = &mut self.places[index(headers.bth().psn)];
-        if place.headers.is_some_and(|kept| kept.bth().psn == headers.bth().psn) {
+        if place
+            .headers
+            .is_some_and(|kept| kept.bth().psn == headers.bth().psn)
+        {
             return Kept::Already;
         }
         if place.headers.is_none() {

@@ -95,7 +95,11 @@ impl Selective {
     pub(crate) fn on_sent(&mut self, now: Instant, from: Psn, to: Psn) {
         let mut psn = from;
         while psn != to {
-            *self.mark(psn) = Mark { has_arrived: false, sent_at: psn, was_resent: false };
+            *self.mark(psn) = Mark {
+                has_arrived: false,
+                sent_at: psn,
+                was_resent: false,
+            };
             psn = psn.next();
         }
         if self.sample.is_none() {
@@ -108,8 +112,11 @@ impl Selective {
 
     /// `psn` was sent again, when `sent_end` was the next new PSN.
     pub(crate) fn on_resent(&mut self, now: Instant, psn: Psn, sent_end: Psn) {
-        *self.mark(psn) =
-            Mark { has_arrived: false, sent_at: sent_end.prev(), was_resent: true };
+        *self.mark(psn) = Mark {
+            has_arrived: false,
+            sent_at: sent_end.prev(),
+            was_resent: true,
+        };
         self.probe = false;
         self.probe_at = Some(now + self.probe_after());
     }
@@ -213,7 +220,10 @@ impl Selective {
 
     /// Whether there may be something to resend.
     pub(crate) fn may_have_lost(&self) -> bool {
-        self.probe || self.newest.is_some_and(|newest| self.next_look.is_before(newest))
+        self.probe
+            || self
+                .newest
+                .is_some_and(|newest| self.next_look.is_before(newest))
     }
 }
 
@@ -223,8 +233,8 @@ pub(crate) fn handle_sack<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, sack: &Sack)
         return;
     }
     let sent_end = q.requester.sent_end;
-    let is_sane = !sack.cumulative.is_before(q.requester.una)
-        && !sack.cumulative.is_after(sent_end);
+    let is_sane =
+        !sack.cumulative.is_before(q.requester.una) && !sack.cumulative.is_after(sent_end);
     if !is_sane {
         return;
     }
@@ -243,7 +253,9 @@ pub(crate) fn handle_sack<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, sack: &Sack)
 pub(crate) fn handle_timeout<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
     let idle = q.requester.una == q.requester.sent_end;
     let is_waiting = q.requester.rnr_until.is_some_and(|until| cx.now < until);
-    let Some(selective) = &mut q.recovery.selective else { return };
+    let Some(selective) = &mut q.recovery.selective else {
+        return;
+    };
     if selective.probe_at.is_none_or(|at| at > cx.now) {
         return;
     }

@@ -3,8 +3,10 @@
 //! Over IPv6 the socket shows every field that the ICRC covers, and the check is exact. Over IPv4 the
 //! Identification stays hidden. It is solved for ([`solve_ipv4_id`]) and must be plausible: 0 to 127,
 //! which is what senders like ourselves use (the place in a batch), or close to the value that the
-//! same peer used last, for stacks that count (Linux's rxe). A corrupted packet passes with a
-//! probability of some 2^-25 for the former; UDP checksums, where used, come on top.
+//! same peer used last, for stacks that count (Linux's rxe). The first packet of a flow is believed
+//! whatever it has: it may be the NAK with which such a stack ends a connection, and it says that
+//! once. A corrupted packet passes with a probability of some 2^-25, the first one of a flow with
+//! 2^-16; UDP checksums, where used, come on top.
 
 use core::net::IpAddr;
 
@@ -15,7 +17,7 @@ use super::recv::Datagram;
 /// Checks ICRCs and remembers what peers use. No allocation after creation.
 #[derive(Debug)]
 pub struct IcrcChecker {
-    /// Direct-mapped by address and port; a collision costs a peer that counts one packet.
+    /// Direct-mapped by address and port; flows that collide are first ones again and again.
     peers: Box<[Option<Peer>; PEERS]>,
 }
 
@@ -91,15 +93,15 @@ impl IcrcChecker {
                 .try_other_fragment_bit(covered, *received)
                 .ok_or(BadIcrc)?,
         };
+        let is_first = peer.last_id.is_none();
         let jump = peer.last_id.map(|last| id.wrapping_sub(last));
         let is_late = jump.is_some_and(|jump| jump.wrapping_neg() <= MAX_REORDERING);
         let is_near = is_late || jump.is_some_and(|jump| jump <= MAX_JUMP);
         if !is_late {
-            // Also where it is refused: a peer that counts from anywhere is believed from its
-            // second packet on.
+            // Also where it is refused: a peer whose count jumped loses one packet.
             peer.last_id = Some(id);
         }
-        if id <= MAX_PLACE || is_near {
+        if id <= MAX_PLACE || is_near || is_first {
             Ok(id)
         } else {
             Err(BadIcrc)
@@ -214,13 +216,11 @@ mod tests {
         assert_eq!(checker.check(&placed), Ok(9));
     }
 
-    /// A stack that counts is believed from its second packet on, across the wrap, but not after a
-    /// jump.
+    /// A stack that counts may begin anywhere and pass the wrap, but not jump.
     #[test]
     fn counting_peers() {
         let mut checker = IcrcChecker::new();
-        assert_eq!(check(&mut checker, V4, 0xfff0), Err(BadIcrc));
-        for id in [0xfff1, 0xffff, 3, 0xfffe, 0x0fff] {
+        for id in [0xfff0, 0xfff1, 0xffff, 3, 0xfffe, 0x0fff] {
             assert_eq!(check(&mut checker, V4, id), Ok(id));
         }
         assert_eq!(check(&mut checker, V4, 0x5000), Err(BadIcrc));

@@ -450,7 +450,6 @@ fn datagrams_without_port() -> u64 {
 
 /// Datagrams to a group: host 0 sends, host 1 is a member, then is not.
 fn multicast(words: &[&str]) {
-    const KEY: QKey = QKey(0x1234);
     let wire = Wire::new();
     let context = open(&words[2..], &Config::default());
     let gid = gid_index(&context, words[1]);
@@ -459,9 +458,7 @@ fn multicast(words: &[&str]) {
         _ => Gid::from_ip("ff0e::9:1:2".parse().expect("address")),
     };
     let pd = context.alloc_pd().expect("PD");
-    let cq = context.create_cq(64).expect("CQ");
-    let qp = pd.qp(&cq, &cq).qp_type(QpType::Ud).build().expect("QP");
-    qp.activate_datagram(KEY).expect("active");
+    let (qp, cq) = datagram_qp(&context, &pd);
     let mr = pd.register(4096, Access::LOCAL_WRITE).expect("MR");
     if words[0] == "asks" {
         mr.write(0, b"to all");
@@ -755,12 +752,28 @@ fn asleep() {
     // The answers come to the UDP port as well, where nobody reads them.
     write(0);
     end.expect(0);
+    let (datagrams, cq) = datagram_qp(&context, &pd);
+    let to: QpEndpoint = wire.hear().parse().expect("endpoint");
     wire.meet("ready");
     while context.counters().get(Counter::RxPrio3PauseTransition) == 0 {
         context.poll().expect("driven");
     }
     let sent = context.counters().get(Counter::TxPrio3Packets);
     write(1);
+    // The priority of a datagram is not that of its queue pair.
+    let path = hirail::Path {
+        gid_index: gid,
+        service_level: 3,
+        ..hirail::Path::default()
+    };
+    let short = [end.mr.slice(..8)];
+    datagrams
+        .post(
+            &SendWr::send(2, &short)
+                .to(Destination::unicast(&to, KEY))
+                .via(path),
+        )
+        .expect("posted");
     let before = cpu_time();
     sleep(Duration::from_secs(1));
     let used = cpu_time() - before;
@@ -768,9 +781,21 @@ fn asleep() {
     let counters = context.counters();
     let now_sent = counters.get(Counter::TxPrio3Packets);
     assert_eq!(now_sent, sent, "it is stopped");
+    let wc = cq.wait_polling(PATIENCE).expect("completion");
+    assert_eq!((wc.status, wc.wr_id), (WcStatus::Success, 2), "it has left");
     wire.say("go on");
     end.expect(1);
     wire.meet("done");
+}
+
+/// Queue key of all datagrams.
+const KEY: QKey = QKey(0x1234);
+
+fn datagram_qp(context: &Context, pd: &Pd) -> (Qp, Cq) {
+    let cq = context.create_cq(64).expect("CQ");
+    let qp = pd.qp(&cq, &cq).qp_type(QpType::Ud).build().expect("QP");
+    qp.activate_datagram(KEY).expect("active");
+    (qp, cq)
 }
 
 /// Processor time of this process.
@@ -789,7 +814,13 @@ fn lull() {
     let context = open(&["raw"], &Config::default());
     let gid = gid_index(&context, "ipv4/v2");
     let pd = context.alloc_pd().expect("PD");
-    let _end = End::connect(&wire, &context, &pd, gid, 3, MESSAGE);
+    let end = End::connect(&wire, &context, &pd, gid, 3, MESSAGE);
+    let (datagrams, cq) = datagram_qp(&context, &pd);
+    datagrams
+        .post_recv(1, &[end.mr.slice(..64)])
+        .expect("posted");
+    let own = datagrams.endpoint(gid).expect("endpoint");
+    wire.say(&own.to_string());
     let device = device(CABLE);
     let mut sender = FrameSender::open(device.index, 1 << 16).expect("packet socket");
     let mut order = |quanta: u16| {
@@ -800,7 +831,10 @@ fn lull() {
     wire.meet("ready");
     order(u16::MAX);
     assert_eq!(wire.hear(), "go on");
+    assert!(cq.poll_one().expect("polled").is_none(), "it was stopped");
     order(0);
+    let wc = cq.wait_polling(PATIENCE).expect("completion");
+    assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, 48));
     wire.meet("done");
 }
 

@@ -65,7 +65,7 @@ const CONTROL_DEPTH: usize = 8;
 const CONTROL_ROUNDS: usize = 16;
 const CONTROL_FRAME: usize = 128;
 const CONTROL_BUFFER: usize = 256 << 10;
-/// Frames that wait for a neighbour's address at most.
+/// Frames that are held at most.
 const MOST_HELD: usize = 256;
 /// Speed taken for pause times where neither the interface nor the user tells one.
 const ASSUMED_SPEED_MBPS: u32 = 10_000;
@@ -253,10 +253,10 @@ struct Staged {
     outcome: usize,
 }
 
-/// A frame whose destination is being asked for. To the engine it has left.
+/// A frame that cannot go yet: its destination is being asked for, or it is a datagram of a queue
+/// pair whose class is open while its own priority is stopped. To the engine it has left.
 struct Held {
-    source: IpAddr,
-    destination: IpAddr,
+    pending: Option<(IpAddr, IpAddr)>,
     priority: u8,
     frame: Vec<u8>,
 }
@@ -534,8 +534,8 @@ impl RawLink {
         has_room
     }
 
-    /// Keeps the staged frames until their destination is known.
-    fn hold(&mut self, route: &Route, source: IpAddr, destination: IpAddr, outcome: &mut Outcome) {
+    /// Keeps the staged frames until they can go.
+    fn hold(&mut self, route: &Route, outcome: &mut Outcome) {
         for staged in self.staged.drain(..) {
             outcome.taken += 1;
             if self.held.len() == MOST_HELD {
@@ -543,8 +543,7 @@ impl RawLink {
                 continue;
             }
             self.held.push(Held {
-                source,
-                destination,
+                pending: route.pending,
                 priority: route.priority,
                 frame: self.staging[staged.start..staged.end].to_vec(),
             });
@@ -553,7 +552,7 @@ impl RawLink {
 
     /// Sends what was held and can go now.
     fn release_held(&mut self, now: Instant) {
-        if self.held.is_empty() || self.neighbours.next_look().is_some_and(|look| now < look) {
+        if self.held.is_empty() {
             return;
         }
         let open = self.stopped.open(now);
@@ -562,28 +561,33 @@ impl RawLink {
                 self.held.push(held);
                 continue;
             }
-            let answer = self.neighbours.resolve(now, held.source, held.destination);
-            match answer {
-                Answer::Pending => self.held.push(held),
-                Answer::Unreachable => self.tally.add(Counter::PortXmitDiscards, 1),
-                Answer::Known(mac) => {
-                    held.frame[..6].copy_from_slice(&mac.0);
-                    let len = held.frame.len();
-                    self.staging[..len].copy_from_slice(&held.frame);
-                    self.staged.push(Staged {
-                        start: 0,
-                        end: len,
-                        outcome: 0,
-                    });
-                    let mut outcome = [Outcome {
-                        taken: 0,
-                        faulted: false,
-                    }];
-                    if !self.flush(held.priority, &mut outcome) {
-                        // No room: the transport sends it again.
+            if let Some((source, destination)) = held.pending {
+                match self.neighbours.resolve(now, source, destination) {
+                    Answer::Known(mac) => held.frame[..6].copy_from_slice(&mac.0),
+                    Answer::Pending => {
+                        self.held.push(held);
+                        continue;
+                    }
+                    Answer::Unreachable => {
                         self.tally.add(Counter::PortXmitDiscards, 1);
+                        continue;
                     }
                 }
+            }
+            let end = held.frame.len();
+            self.staging[..end].copy_from_slice(&held.frame);
+            self.staged.push(Staged {
+                start: 0,
+                end,
+                outcome: 0,
+            });
+            let mut outcome = [Outcome {
+                taken: 0,
+                faulted: false,
+            }];
+            if !self.flush(held.priority, &mut outcome) {
+                // No room: lost, and the transport sends it again.
+                self.tally.add(Counter::PortXmitDiscards, 1);
             }
         }
     }
@@ -801,6 +805,7 @@ impl Link for RawLink {
                 faulted: false,
             },
         );
+        let open = self.stopped.open(now);
         // The priority of what is staged.
         let mut staged = 0;
         for (index, run) in runs.iter().enumerate() {
@@ -811,7 +816,8 @@ impl Link for RawLink {
                 self.tally.add(Counter::PortXmitDiscards, lost as u64);
                 continue;
             };
-            let is_other = route.priority != staged || route.pending.is_some();
+            let is_held = route.pending.is_some() || !open.contains(Class::data(route.priority));
+            let is_other = route.priority != staged || is_held;
             if is_other && !self.flush(staged, outcomes) {
                 return false;
             }
@@ -823,8 +829,8 @@ impl Link for RawLink {
                     Ok(next) => (next, false),
                     Err((next, Fault)) => (next, true),
                 };
-                if let Some((source, destination)) = route.pending {
-                    self.hold(&route, source, destination, &mut outcomes[index]);
+                if is_held {
+                    self.hold(&route, &mut outcomes[index]);
                 } else if next < run.packets().len() {
                     // Also what comes before a fault must be known to have left.
                     if !self.flush(staged, outcomes) {

@@ -186,6 +186,22 @@ impl Connection {
         Ok(Self { stream, timeout })
     }
 
+    /// Address of this end: that of the device by which the peer is likely to be reached.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn local_addr(&self) -> Result<SocketAddr, Error> {
+        self.stream.local_addr().map_err(Error::OutOfBand)
+    }
+
+    /// Address of the peer.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn peer_addr(&self) -> Result<SocketAddr, Error> {
+        self.stream.peer_addr().map_err(Error::OutOfBand)
+    }
+
     /// Sends an item.
     ///
     /// # Errors

@@ -107,6 +107,9 @@ pub(super) fn prepare_receive(
                 sys::set::<c_int>(fd, libc::IPPROTO_IPV6, name, 1)?;
             }
             let _ = sys::set::<c_int>(fd, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
+            // Cards and rxe leave the UDP checksum 0, for the ICRC; over IPv6 the kernel would drop
+            // their packets.
+            sys::set::<c_int>(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
         }
     }
     let coalesce = c_int::from(options.coalescing);
@@ -240,4 +243,50 @@ pub(super) fn segments() -> bool {
     sys::socket(libc::AF_INET).is_ok_and(|socket| {
         sys::set::<c_int>(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What RNICs send, over both families.
+    #[test]
+    fn packets_without_udp_checksum_are_received() {
+        for family in Family::ALL {
+            let Ok(sender) = UdpSocket::bind((family.loopback(), 0)) else {
+                println!("skipped: no {family:?} here");
+                continue;
+            };
+            let (level, name) = match family {
+                Family::V4 => (libc::SOL_SOCKET, libc::SO_NO_CHECK),
+                Family::V6 => (libc::SOL_UDP, libc::UDP_NO_CHECK6_TX),
+            };
+            sys::set::<c_int>(sender.as_fd(), level, name, 1).expect("option");
+
+            let options = PortOptions {
+                udp_port: 0,
+                ..PortOptions::default()
+            };
+            let receiver = receive(family, &options).expect("port");
+            let receiver = receiver.as_fd().try_clone_to_owned().expect("descriptor");
+            let receiver = UdpSocket::from(receiver);
+            receiver.set_nonblocking(false).expect("option");
+            let patience = Some(Duration::from_secs(5));
+            receiver.set_read_timeout(patience).expect("option");
+            let port = receiver.local_addr().expect("bound").port();
+
+            sender
+                .send_to(b"RoCE", (family.loopback(), port))
+                .expect("sent");
+            let mut bytes = [0; 8];
+            assert_eq!(
+                receiver.recv(&mut bytes).expect("received"),
+                4,
+                "{family:?}"
+            );
+        }
+    }
 }

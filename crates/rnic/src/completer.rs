@@ -11,6 +11,7 @@ use hirail_wire::{Aeth, Ext, Headers, NakCode, Operation, Psn, RnrTimer, Syndrom
 
 use crate::event::AsyncEvent;
 use crate::host::{Host, Lock, Payload, Region};
+use crate::planted::{self, Bug};
 use crate::qp::{Cx, Inner};
 use crate::requester::{ack_deadline, cursor_psn, go_back, position};
 use crate::send_queue::{Cursor, SendOp, SendQueue};
@@ -167,9 +168,11 @@ fn settle<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, una: Psn, bytes: u64) {
     }
     q.requester.asked_again = None;
     // Any progress reloads both retry counters and the timer (`transport.md` 3.6, 3.9).
-    q.requester.retries_left = q.attr.retry_cnt;
+    if !planted::has(Bug::RetriesNotReloaded) {
+        q.requester.retries_left = q.attr.retry_cnt;
+    }
     q.requester.rnr_retries_left = q.attr.rnr_retry;
-    q.requester.timeout_at = if is_all {
+    q.requester.timeout_at = if is_all || planted::has(Bug::TimerForgotten) {
         None
     } else {
         ack_deadline(q, cx.now)
@@ -251,7 +254,9 @@ pub(crate) fn retry<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn) {
         q.fail_send(cx, WcStatus::RetryExcErr);
         return;
     }
-    q.requester.retries_left -= 1;
+    if !planted::has(Bug::RetriesEndless) {
+        q.requester.retries_left -= 1;
+    }
     if let Some(window) = &q.window {
         window.lock().lost(cx.now);
     }
@@ -275,7 +280,12 @@ fn receiver_not_ready<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn, timer:
         q.requester.rnr_retries_left -= 1;
     }
     go_back(cx, q, psn);
-    q.requester.rnr_until = Some(cx.now + Span::from(timer.delay()));
+    let delay = if planted::has(Bug::RnrNotWaited) {
+        Span::ZERO
+    } else {
+        Span::from(timer.delay())
+    };
+    q.requester.rnr_until = Some(cx.now + delay);
 }
 
 fn negative<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn, code: NakCode) {
@@ -315,7 +325,11 @@ pub(crate) fn handle_timeout<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
         q.requester.timeout_at = None;
         if q.requester.una != q.requester.sent_end && !is_waiting_for_receiver(cx, q) {
             cx.count(Counter::LocalAckTimeoutErr);
-            let una = q.requester.una;
+            let una = if planted::has(Bug::TimeoutResendsNothing) {
+                q.requester.sent_end
+            } else {
+                q.requester.una
+            };
             retry(cx, q, una);
             q.requester.asked_again = None;
         }
@@ -335,6 +349,7 @@ fn read_response<H: Host>(
     // It acknowledges everything before; what is missing there was lost.
     if let Some(missing) = advance_to(cx, q, psn)
         && missing != psn
+        && !planted::has(Bug::ReadGapIgnored)
     {
         implied_nak(cx, q, missing);
         return Err(DropReason::ResponseGap);
@@ -347,7 +362,8 @@ fn read_response<H: Host>(
     };
     let entry = *q.sq.get(wqe);
     let index = psn.distance_from(entry.first_psn);
-    if index < 0 || index.cast_unsigned() != entry.received {
+    let is_next = index.cast_unsigned() == entry.received || planted::has(Bug::ReadGapIgnored);
+    if index < 0 || !is_next {
         return Err(DropReason::ResponseUnexpected);
     }
     let expected = match entry.op {
@@ -426,7 +442,9 @@ fn finish_atomic<H: Host>(
         q.fail_send(cx, WcStatus::LocProtErr);
         return Ok(());
     }
-    q.requester.slots_used = q.requester.slots_used.saturating_sub(1);
+    if !planted::has(Bug::SlotLeak) {
+        q.requester.slots_used = q.requester.slots_used.saturating_sub(1);
+    }
     let bytes = u64::from(entry.length);
     answer(cx, q, wqe, psn, bytes);
     Ok(())

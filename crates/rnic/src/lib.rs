@@ -33,6 +33,7 @@ pub mod host;
 pub mod mcast;
 pub mod mr;
 pub mod pacing;
+pub mod planted;
 pub mod qp;
 pub mod recv_queue;
 pub mod send_queue;

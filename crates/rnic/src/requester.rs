@@ -13,6 +13,7 @@ use hirail_wire::{
 use crate::device::Device;
 use crate::host::{Host, Lock, ReadMostly};
 use crate::mr::{Access, Slice};
+use crate::planted::{self, Bug};
 use crate::qp::{Cx, Inner};
 use crate::recovery::{Recovery, selective};
 use crate::send_queue::{Cursor, SendOp, UdDestination, Wqe};
@@ -247,10 +248,10 @@ impl<H: Host> Device<H> {
 /// Whether the first packet of a WQE may be made now.
 fn may_start<H: Host>(q: &Inner<H>, wqe: &Wqe, builder: &Builder) -> bool {
     let is_new = !wqe.first_psn.is_before(q.requester.sent_end);
-    if is_new && q.state == QpState::Sqd {
+    if is_new && q.state == QpState::Sqd && !planted::has(Bug::DrainStartsNew) {
         return false;
     }
-    if wqe.flags.fence && builder.slots_used > 0 {
+    if wqe.flags.fence && builder.slots_used > 0 && !planted::has(Bug::FenceIgnored) {
         return false;
     }
     if is_new
@@ -469,7 +470,8 @@ impl Builder {
         if q.attr.max_rd_atomic == 0 {
             return Err(Stop::Broken(WcStatus::LocQpOpErr));
         }
-        if self.slots_used >= u32::from(q.attr.max_rd_atomic) {
+        let is_full = self.slots_used >= u32::from(q.attr.max_rd_atomic);
+        if is_full && !planted::has(Bug::DepthIgnored) {
             return Err(Stop::NoRoom);
         }
         let start = self.cursor;
@@ -487,7 +489,10 @@ impl Builder {
         if !self.is_within_reach(q, psn, responses) {
             return Err(Stop::NoRoom);
         }
-        let offset = u64::from(start.packet) * u64::from(q.mtu.bytes());
+        let mut offset = u64::from(start.packet) * u64::from(q.mtu.bytes());
+        if planted::has(Bug::ReadOffsetLost) && start.packet % piece > 0 {
+            offset = 0;
+        }
         let mut payload_len = 0;
         let (operation, ext) = match wqe.op {
             SendOp::Read { va, rkey } => (
@@ -799,6 +804,11 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
         return;
     }
     let is_reliable = cx.qp.qp_type.is_reliable();
+    let taken = if planted::has(Bug::PartialSendForgotten) {
+        run.len()
+    } else {
+        taken
+    };
     let mut bytes = 0;
     let mut wire_bytes = 0;
     let mut has_asked = false;
@@ -847,6 +857,13 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
             }
         }
         q.requester.cursor = after;
+    }
+    if planted::has(Bug::GatherRunsAhead)
+        && let Some(last) = run.packets()[taken..].last()
+        && last.after.wqe == q.requester.cursor.wqe
+    {
+        q.requester.cursor.sge = last.after.sge;
+        q.requester.cursor.sge_offset = last.after.sge_offset;
     }
     q.pacing.on_bytes_sent(cx.now, wire_bytes);
     if is_reliable {
@@ -907,7 +924,8 @@ pub(crate) fn go_back<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn) {
     q.release_in_flight(cx);
     q.requester.slots_used = 0;
     q.requester.forget_unasked();
-    q.requester.cursor = position(q, psn);
+    let is_late = planted::has(Bug::RestartOffByOne) && psn.next() != q.requester.sent_end;
+    q.requester.cursor = position(q, if is_late { psn.next() } else { psn });
     q.requester.timeout_at = None;
     if let Some(selective) = &mut q.recovery.selective {
         selective.on_go_back();

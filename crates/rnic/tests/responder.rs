@@ -364,6 +364,35 @@ fn a_read_is_replayed_from_any_packet() {
     );
 }
 
+/// A repeated READ goes before the READs after it that have not been answered yet: the requester
+/// could not use their responses.
+#[test]
+fn replays_keep_the_order() {
+    let mut s = Script::rc();
+    s.link_takes(1)
+        .run_of(1)
+        .recv(read(500, 0, 8))
+        .recv(read(501, 0, 8))
+        .recv(add(502, 64, 1))
+        .recv(read(500, 0, 8))
+        .recv(read(501, 0, 8))
+        .link_takes(usize::MAX);
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     <- RDMA READ Request psn 500 ack va+0 len 8
+        0.000     -> RDMA READ response Only psn 500 credits 0 msn 1 : 8
+        0.000     <- RDMA READ Request psn 501 ack va+0 len 8
+        0.000     <- FetchAdd psn 502 ack va+64 1 0
+        0.000     <- RDMA READ Request psn 500 ack va+0 len 8
+        0.000     <- RDMA READ Request psn 501 ack va+0 len 8
+        0.000     -> RDMA READ response Only psn 500 credits 0 msn 3 : 8
+        0.000     -> RDMA READ response Only psn 501 credits 0 msn 3 : 8
+        0.000     -> ATOMIC Acknowledge psn 502 credits 0 msn 3 original 0
+    "#]],
+    );
+}
+
 /// The data of a replay is what is there now; the region is checked again.
 #[test]
 fn a_replayed_read_needs_its_region() {

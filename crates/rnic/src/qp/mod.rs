@@ -19,6 +19,7 @@ use crate::event::AsyncEvent;
 use crate::host::{Host, Lock};
 use crate::mr::PdId;
 use crate::pacing::{NotificationPoint, Pacing};
+use crate::planted::{self, Bug};
 use crate::recovery::Recovery;
 use crate::recv_queue::RecvRing;
 use crate::requester::Requester;
@@ -214,12 +215,18 @@ impl<H: Host> Inner<H> {
         if status == WcStatus::Success && !wqe.flags.signaled && !cx.qp.sq_sig_all {
             return;
         }
+        if planted::has(Bug::CompletionLost) && wqe.wr_id % 16 == 5 {
+            return;
+        }
         if status == WcStatus::WrFlushErr {
             cx.count(Counter::ReqCqeFlushError);
         } else if status != WcStatus::Success {
             cx.count(Counter::ReqCqeError);
         }
         let cqe = self.send_cqe(cx, &wqe, status);
+        if planted::has(Bug::CompletionTwice) && wqe.wr_id % 16 == 5 {
+            cx.device.complete(&cx.qp.send_cq, cqe, cx.now);
+        }
         self.cq_overrun |= !cx.device.complete(&cx.qp.send_cq, cqe, cx.now);
     }
 
@@ -272,8 +279,10 @@ impl<H: Host> Inner<H> {
         self.state = QpState::Err;
         self.stop(cx);
         self.flush_sends(cx);
-        self.flush_receives(cx);
-        if cx.qp.srq.is_some() {
+        if !planted::has(Bug::ReceivesNotFlushed) {
+            self.flush_receives(cx);
+        }
+        if cx.qp.srq.is_some() && !planted::has(Bug::LastWqeNotTold) {
             // It will take no more receive WQEs from the shared queue (`transport.md` 3.15).
             cx.raise(AsyncEvent::QpLastWqeReached);
         }
@@ -315,6 +324,7 @@ impl<H: Host> Inner<H> {
         crate::requester::unreserve(self);
         let bytes = core::mem::take(&mut self.requester.in_flight);
         if bytes > 0
+            && !planted::has(Bug::WindowLeak)
             && let Some(window) = &self.window
         {
             let window = Arc::clone(window);

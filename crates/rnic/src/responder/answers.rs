@@ -7,6 +7,8 @@
 
 use hirail_wire::{NakCode, PathMtu, Psn, Reth, RnrTimer};
 
+use crate::planted::{self, Bug};
+
 /// One remembered READ or atomic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
@@ -95,7 +97,7 @@ pub(crate) struct Answers {
     depth: u8,
     /// Where the next answer goes once the ring is full: the place of the oldest.
     next: u8,
-    /// Indices with a round to send, in the order in which they leave.
+    /// Indices with a round to send, in the order in which they leave: that of their PSNs.
     line: Line,
     tail: Tail,
 }
@@ -190,11 +192,16 @@ impl Answers {
         let was_pending = answer.is_pending();
         // A round that was never finished stays a first one.
         answer.is_replay |= !was_pending;
-        answer.start = start;
-        answer.next = start;
+        let late = u32::from(planted::has(Bug::ReplayOffByOne) && end > start + 1);
+        answer.start = start + late;
+        answer.next = start + late;
         answer.end = end;
         if !was_pending {
-            self.line.indices.push_back(index as u8);
+            let first = answer.first;
+            let is_later = |queued: &u8| self.ring[usize::from(*queued)].first.is_after(first);
+            let indices = &mut self.line.indices;
+            let place = indices.iter().position(is_later);
+            indices.insert(place.unwrap_or(indices.len()), index as u8);
         }
     }
 

@@ -20,6 +20,7 @@ use crate::device::{CompletionQueue, SharedReceiveQueue};
 use crate::event::AsyncEvent;
 use crate::host::{Host, Payload, ReadMostly, Region};
 use crate::mr::PdId;
+use crate::planted::{self, Bug};
 use crate::qp::attr::QpAttr;
 use crate::qp::state::Capabilities;
 use crate::qp::{Cx, Inner};
@@ -175,7 +176,10 @@ fn reliable<H: Host>(
     headers: &Headers,
     payload: PayloadOf<'_, H>,
 ) -> Result<(), DropReason> {
-    let distance = headers.bth().psn.distance_from(q.responder.epsn);
+    let mut distance = headers.bth().psn.distance_from(q.responder.epsn);
+    if planted::has(Bug::WrapIgnored) {
+        distance = headers.bth().psn.value() as i32 - q.responder.epsn.value() as i32;
+    }
     if distance > 0 {
         return match keep(cx, q, distance.cast_unsigned(), headers, payload) {
             Some(kept) => kept,
@@ -183,6 +187,13 @@ fn reliable<H: Host>(
         };
     }
     if distance < 0 {
+        if executes_duplicates(headers.opcode().operation()) {
+            let epsn = q.responder.epsn;
+            if let Ok(checked) = checks::check(cx, q, headers, payload) {
+                execute(cx, q, headers, payload, checked);
+                q.responder.epsn = epsn;
+            }
+        }
         return duplicate(cx, q, headers);
     }
     q.responder.silence = Silence::Not;
@@ -195,6 +206,9 @@ fn reliable<H: Host>(
             cx.count(Counter::OutOfBuffer);
             cx.count(Counter::SendRnrErr);
             q.responder.silence = Silence::AfterRnrNak;
+            if planted::has(Bug::RnrMovesPsn) {
+                q.responder.epsn = q.responder.epsn.next();
+            }
             q.responder.answers.rnr_nak(q.attr.min_rnr_timer);
             q.schedule(cx, Work::Acknowledgement);
             Ok(())
@@ -204,6 +218,13 @@ fn reliable<H: Host>(
             Ok(())
         }
     }
+}
+
+/// Never, unless the bug was planted.
+fn executes_duplicates(operation: Operation) -> bool {
+    planted::has(Bug::DuplicateExecuted)
+        && matches!(operation, Operation::SendOnly | Operation::WriteOnly)
+        || planted::has(Bug::AtomicExecutedAgain) && operation.is_atomic()
 }
 
 /// Selective repeat: keeps a request that arrived too early and says so. Nothing where the peer does
@@ -254,6 +275,11 @@ fn execute_kept<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
 /// A request after a hole: one NAK, then silence until the hole is filled.
 fn gap<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn) -> Result<(), DropReason> {
     match q.responder.silence {
+        _ if planted::has(Bug::GapToldAgain) => {
+            q.responder.answers.sequence_nak(psn);
+            q.schedule(cx, Work::Acknowledgement);
+            Ok(())
+        }
         Silence::Not => {
             cx.count(Counter::OutOfSequence);
             cx.count(Counter::SendSeqErr);
@@ -381,13 +407,21 @@ fn execute<H: Host>(
             q.responder
                 .answers
                 .push(Answer::read(headers.bth().psn, reth, responses));
-            q.responder.msn = q.responder.msn.next();
+            if !planted::has(Bug::MsnWithoutReads) {
+                q.responder.msn = q.responder.msn.next();
+            }
             Ok(())
         }
         Checked::Atomic { word, operation } => {
             let original = match operation {
                 checks::Atomic::CompareSwap { compare, swap } => {
-                    word.compare_swap(0, compare, swap)
+                    let done = word.compare_swap(0, compare, swap);
+                    match done {
+                        Ok(found) if planted::has(Bug::SwapAlways) => {
+                            word.compare_swap(0, found, swap)
+                        }
+                        _ => done,
+                    }
                 }
                 checks::Atomic::FetchAdd { add } => word.fetch_add(0, add),
             };
@@ -479,7 +513,8 @@ fn execute_send<H: Host>(
         .responder
         .receive(&q.rq)
         .expect("the resource check provided a receive WQE");
-    if sgl::scatter(cx, pd, wqe.sges, &mut cursor, payload).is_err() {
+    let is_placed = !(planted::has(Bug::LastPacketNotPlaced) && operation.is_last());
+    if is_placed && sgl::scatter(cx, pd, wqe.sges, &mut cursor, payload).is_err() {
         return Err(Fatal {
             nak: NakCode::RemoteOperationalError,
             receive: Some(WcStatus::LocProtErr),
@@ -551,13 +586,17 @@ fn finish_receive<H: Host>(
     };
     let mut cqe = cx.cqe(wr_id, status, WcOpcode::Recv);
     if let Some(headers) = headers {
-        cqe.solicited = headers.bth().solicited;
+        cqe.solicited = headers.bth().solicited && !planted::has(Bug::SolicitedLost);
         cqe.byte_len = q.responder.placed;
         if headers.opcode().operation().is_write() {
             cqe.opcode = WcOpcode::RecvRdmaWithImm;
             cqe.byte_len = q.responder.write.length;
+            if planted::has(Bug::LengthOfLastPacket) {
+                cqe.byte_len = cqe.byte_len.min(q.mtu.bytes());
+            }
         }
         cqe.payload = match *headers.ext() {
+            _ if planted::has(Bug::ImmediateLost) => WcPayload::None,
             Ext::Imm(imm) | Ext::RethImm(_, imm) => WcPayload::Imm(imm),
             Ext::Ieth(key) => WcPayload::Invalidated(key),
             _ => WcPayload::None,

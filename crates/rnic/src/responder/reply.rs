@@ -11,6 +11,7 @@ use super::answers::{Answer, Kind, Tail};
 use crate::event::AsyncEvent;
 use crate::host::{Host, ReadMostly};
 use crate::mr::Access;
+use crate::planted::{self, Bug};
 use crate::qp::state::Capabilities;
 use crate::qp::{Cx, Inner};
 use crate::requester::pad_of;
@@ -24,7 +25,8 @@ pub(crate) fn has_work<H: Host>(q: &Inner<H>) -> bool {
 
 /// Whether the responder has an acknowledgement to send that nothing holds back.
 pub(crate) fn has_acknowledgement<H: Host>(q: &Inner<H>) -> bool {
-    q.responder.answers.has_tail() && !q.responder.answers.has_jobs() && may_answer(q)
+    let is_held = q.responder.answers.has_jobs() && !planted::has(Bug::AckOvertakesResponses);
+    q.responder.answers.has_tail() && !is_held && may_answer(q)
 }
 
 fn may_answer<H: Host>(q: &Inner<H>) -> bool {
@@ -137,7 +139,11 @@ pub(crate) fn offer_acknowledgement<H: Host>(cx: Cx<'_, H>, q: &Inner<H>, run: &
     let epsn = q.responder.epsn;
     let (psn, syndrome) = match q.responder.answers.tail() {
         Tail::Nothing => return,
+        Tail::Ack if planted::has(Bug::AckBeforePlacement) => (epsn, Syndrome::Ack(credits(cx, q))),
         Tail::Ack => (epsn.prev(), Syndrome::Ack(credits(cx, q))),
+        Tail::SequenceNak(_) if planted::has(Bug::NakNamesNextPsn) => {
+            (epsn.next(), Syndrome::Nak(NakCode::PsnSequenceError))
+        }
         Tail::SequenceNak(_) => (epsn, Syndrome::Nak(NakCode::PsnSequenceError)),
         Tail::RnrNak(timer) => (epsn, Syndrome::Rnr(timer)),
         Tail::FatalNak(code) => (epsn, Syndrome::Nak(code)),

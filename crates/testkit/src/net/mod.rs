@@ -191,6 +191,11 @@ impl Net {
         self.now
     }
 
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// A node's device.
     pub fn device(&self, node: NodeId) -> &Rc<TestDevice> {
         &self.nodes[node].device
@@ -492,6 +497,10 @@ impl Net {
                 node
             }
             What::Timer { node, timer } => {
+                if let Some(log) = &mut self.log {
+                    use std::fmt::Write as _;
+                    let _ = writeln!(log, "{:?} {node} ! {timer:?}", self.now);
+                }
                 let device = Rc::clone(&self.nodes[node].device);
                 device.handle_timeout(self.now, timer);
                 node

@@ -18,6 +18,8 @@ pub struct Scenario {
     pub faults: Faults,
     /// When the faults stop.
     pub quiet_at: Span,
+    /// Connections have different priorities.
+    pub has_priorities: bool,
     /// The connections.
     pub connections: Vec<Connection>,
 }
@@ -69,6 +71,8 @@ pub struct Connection {
     pub poison: [Option<u32>; 2],
     /// The user stops and resumes the send queue of the first end.
     pub drains: bool,
+    /// Somebody else sends packets that look like those of the connection.
+    pub has_strays: bool,
     /// The user puts the second end in error at some time.
     pub dies_at: Option<Span>,
     /// The second end deregisters its memory at some time.
@@ -103,14 +107,23 @@ impl Scenario {
         let is_clean = loss + duplicate + corrupt + reorder == 0;
         let count = pick(rng, &[2, 2, 2, 2, 3, 4]);
         let nodes = (0..count).map(|_| (link(rng), config(rng))).collect();
-        let connections = (0..pick(rng, &[1, 1, 1, 2, 2, 3, 5]))
+        let mut connections: Vec<_> = (0..pick(rng, &[1, 1, 1, 2, 2, 3, 5]))
             .map(|_| connection(rng, count, is_clean))
             .collect();
+        // Priorities are strict: with several of them the lower ones may starve.
+        let has_priorities = chance(rng, 20);
+        if !has_priorities {
+            let sl = connections[0].setup.sl;
+            connections
+                .iter_mut()
+                .for_each(|connection| connection.setup.sl = sl);
+        }
         Self {
             seed,
             nodes,
             faults,
             quiet_at: Span::from_us(rng.u64(50..4000)),
+            has_priorities,
             connections,
         }
     }
@@ -277,6 +290,7 @@ fn connection(rng: &mut fastrand::Rng, nodes: usize, is_clean: bool) -> Connecti
         requests,
         shares_srq: setup.with_srq && rng.bool(),
         poison: [poison(rng, requests[0]), poison(rng, requests[1])],
+        has_strays: chance(rng, 10),
         drains: is_reliable && chance(rng, 15),
         dies_at: (!is_clean && chance(rng, 4)).then(|| Span::from_us(rng.u64(1..1000))),
         deregisters_at: (is_reliable && chance(rng, 3)).then(|| Span::from_us(rng.u64(1..500))),

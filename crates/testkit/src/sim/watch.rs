@@ -15,8 +15,11 @@ pub(super) struct Watch {
     is_reliable: bool,
     /// The PSN that the next new request begins with.
     next_new: Psn,
-    /// What each request packet looked like, and how often it was sent.
-    sent: HashMap<Psn, (u64, u32)>,
+    /// What each request packet looked like, how often it was sent, and how often of that since
+    /// the network is perfect.
+    sent: HashMap<Psn, (u64, u32, u32)>,
+    /// The network is perfect from then on.
+    quiet_at: Instant,
     /// The requester waits for a receiver until then, and sends nothing from that PSN on.
     wait: Option<(Instant, Psn)>,
     /// An RNR NAK came of which it cannot be told what it means; until then others cannot either.
@@ -26,8 +29,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(psn: Psn, mtu: PathMtu, is_reliable: bool) -> Self {
+    pub(super) fn new(psn: Psn, mtu: PathMtu, is_reliable: bool, quiet_at: Instant) -> Self {
         Self {
+            quiet_at,
             mtu,
             is_reliable,
             next_new: psn,
@@ -38,17 +42,31 @@ impl Watch {
         }
     }
 
+    /// The PSN of the next new request.
+    pub(super) fn next_new(&self) -> Psn {
+        self.next_new
+    }
+
     /// How often the packets of a request were sent at most.
     pub(super) fn most_sent(&self, first: Psn, packets: u32) -> u32 {
         (0..packets)
             .filter_map(|i| self.sent.get(&first.add(i)))
-            .map(|(_, times)| *times)
+            .map(|(_, times, _)| *times)
             .max()
             .unwrap_or(0)
     }
 
-    /// A request left its end.
-    pub(super) fn on_request_sent(&mut self, seen: &Seen, stream: &Stream) -> Check {
+    /// How often the packets of a request were sent at most since the network is perfect.
+    pub(super) fn sent_in_vain(&self, first: Psn, packets: u32) -> u32 {
+        (0..packets)
+            .filter_map(|i| self.sent.get(&first.add(i)))
+            .map(|(_, _, times)| *times)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// A request left its end, whose send queue is stopped if it `drains`.
+    pub(super) fn on_request_sent(&mut self, seen: &Seen, stream: &Stream, drains: bool) -> Check {
         let psn = seen.headers.bth().psn;
         let number = stream.number;
         if let Some((until, from)) = self.wait
@@ -75,17 +93,23 @@ impl Watch {
             ahead == 0 || self.is_reliable,
             "stream {number}: PSN {psn} was sent again on an unreliable service"
         );
+        let starts = stream.ops.iter().any(|op| op.first_psn == psn);
+        ensure!(
+            !(ahead == 0 && starts && drains),
+            "stream {number}: PSN {psn} begins a request while the queue is stopped"
+        );
         if ahead == 0 {
             self.next_new = self.next_new.add(count);
         }
         let look = look(&seen.headers, seen.digest);
-        let (first_look, times) = self.sent.entry(psn).or_insert((look, 0));
+        let (first_look, times, late) = self.sent.entry(psn).or_insert((look, 0, 0));
         ensure!(
             is_read || *first_look == look,
             "stream {number}: PSN {psn} was sent again as something else: {}",
             seen.headers
         );
         *times += 1;
+        *late += u32::from(seen.at > self.quiet_at);
         Ok(())
     }
 

@@ -4,12 +4,19 @@
 use std::process::Command;
 use std::time::Duration;
 
-use hirail_vocab::Counters;
+use hirail_rnic::PacketMeta;
+use hirail_vocab::{Counters, DropReason};
 use hirail_wire::mac_control::Pfc;
 use hirail_wire::{Bth, Ext, Headers, Opcode, Operation, Psn, Qpn, Service};
 
+use super::open::gids;
+use super::packet::framing;
 use super::*;
-use crate::port::raw::socket;
+use crate::config::Config;
+use crate::devices::{self, Kind, NetDevice};
+use crate::error::Error;
+use crate::port::raw::{RawError, socket};
+use crate::runtime::link::Arrival;
 
 /// Runs `ip`; whether it worked.
 fn ip(arguments: &str) -> bool {

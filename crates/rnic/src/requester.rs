@@ -490,7 +490,7 @@ impl Builder {
             return Err(Stop::NoRoom);
         }
         let mut offset = u64::from(start.packet) * u64::from(q.mtu.bytes());
-        if planted::has(Bug::ReadOffsetLost) && start.packet % piece > 0 {
+        if planted::has(Bug::ReadOffsetLost) && !start.packet.is_multiple_of(piece) {
             offset = 0;
         }
         let mut payload_len = 0;

@@ -814,7 +814,7 @@ impl World {
         let mut rkey = target.ep.rkey();
         match op.poison {
             // Another index, or another variant of the same.
-            Some(Poison::UnknownKey) if op.len % 2 == 0 => {
+            Some(Poison::UnknownKey) if op.len.is_multiple_of(2) => {
                 rkey = Rkey::new(rkey.value() ^ 0x0055_0100);
             }
             Some(Poison::UnknownKey) => rkey = Rkey::new(rkey.value() ^ 1),

@@ -64,7 +64,7 @@ fn a_run_that_is_watched_is_the_same_run() {
     let mut reader = hirail_wire::pcap::Reader::new(Cursor::new(&bytes[..])).unwrap();
     let mut packets = 0;
     while let Some(packet) = reader.next_packet().unwrap() {
-        let view = hirail_wire::FrameView::parse(&packet.data).unwrap();
+        let view = hirail_wire::FrameView::parse(packet.data).unwrap();
         assert!(view.roce().is_some());
         packets += 1;
     }

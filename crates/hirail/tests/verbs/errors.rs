@@ -5,15 +5,13 @@ use hirail::{
     SendWr, WcStatus,
 };
 
-use crate::side::{PATIENCE, Side, connect};
+use crate::side::{Side, connect};
 
-/// Options of the impatient.
+/// Options of who takes a busy peer for one that is not there.
 fn impatient(side: &Side) -> ConnectOptions {
     ConnectOptions {
         timeout: AckTimeout::new(10),
         retry_cnt: 1,
-        rnr_retry: 1,
-        min_rnr_timer: RnrTimer::new(1),
         ..ConnectOptions::new(&side.context, 0)
     }
 }
@@ -50,10 +48,7 @@ fn a_peer_that_never_answered_is_told_from_one_that_went_away() {
          open on the way to it?"
     );
 
-    a.qp.connect(&b.qp.endpoint(0).unwrap(), &impatient(&a))
-        .unwrap();
-    b.qp.connect(&a.qp.endpoint(0).unwrap(), &impatient(&b))
-        .unwrap();
+    connect(&a, &b);
     a.carry_out(&SendWr::write(1, &[], b.mr.remote()).with_inline(b"x"));
     b.qp.reset().unwrap();
     a.qp.post(&SendWr::write(2, &[], b.mr.remote()).with_inline(b"x"))
@@ -68,10 +63,15 @@ fn a_peer_that_never_answered_is_told_from_one_that_went_away() {
 #[test]
 fn a_peer_that_does_not_receive() {
     let (a, b) = sides();
-    a.qp.connect(&b.qp.endpoint(0).unwrap(), &impatient(&a))
-        .unwrap();
-    b.qp.connect(&a.qp.endpoint(0).unwrap(), &impatient(&b))
-        .unwrap();
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        let options = ConnectOptions {
+            rnr_retry: 1,
+            min_rnr_timer: RnrTimer::new(1),
+            ..ConnectOptions::new(&from.context, 0)
+        };
+        let remote = to.qp.endpoint(0).unwrap();
+        from.qp.connect(&remote, &options).unwrap();
+    }
     a.qp.post(&SendWr::send(1, &[])).unwrap();
     assert_eq!(a.completion().status, WcStatus::RnrRetryExcErr);
 }
@@ -137,7 +137,6 @@ fn what_the_caller_does_wrong_is_said_at_once() {
         error.to_string(),
         "the send queue holds 2 work requests and is full"
     );
-    let _ = PATIENCE;
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The verbs API end to end, over the link in memory.
+//! The verbs API end to end, over the link in memory; what depends on the link over
+//! UDP too.
 
 mod datagrams;
 mod drops;
@@ -9,5 +10,6 @@ mod queues;
 mod side;
 mod states;
 mod threads;
+mod udp;
 mod windows;
 mod xrc;

@@ -9,7 +9,7 @@ use crate::side::{PATIENCE, Side, pair, pair_with, pattern};
 
 const SOME: usize = 20_000;
 
-fn send(a: &Side, b: &Side) {
+pub(crate) fn send(a: &Side, b: &Side) {
     a.mr.write(0, &pattern(SOME));
     b.mr.write(0, &vec![0; SOME]);
     b.qp.post_recv(7, &[b.mr.slice(..SOME + 100)]).unwrap();
@@ -22,7 +22,7 @@ fn send(a: &Side, b: &Side) {
     assert_eq!(b.mr.to_vec(0, SOME), pattern(SOME));
 }
 
-fn send_with_immediate(a: &Side, b: &Side) {
+pub(crate) fn send_with_immediate(a: &Side, b: &Side) {
     b.qp.post_recv(8, &[b.mr.slice(..64)]).unwrap();
     let inline = SendWr::send(2, &[]).with_inline(b"inline bytes");
     a.carry_out(&inline.with_imm(*b"imm!").solicited());
@@ -33,14 +33,14 @@ fn send_with_immediate(a: &Side, b: &Side) {
     assert_eq!(b.mr.to_vec(0, 12), b"inline bytes");
 }
 
-fn write(a: &Side, b: &Side) {
+pub(crate) fn write(a: &Side, b: &Side) {
     a.mr.write(0, &pattern(SOME));
     b.mr.write(0, &vec![0; SOME]);
     let wc = a.carry_out(&SendWr::write(3, &[a.mr.slice(..SOME)], b.mr.remote()));
     assert_eq!(wc.opcode, WcOpcode::RdmaWrite);
 }
 
-fn write_with_immediate(a: &Side, b: &Side) {
+pub(crate) fn write_with_immediate(a: &Side, b: &Side) {
     a.mr.write(0, &pattern(SOME));
     b.qp.post_recv(9, &[]).unwrap();
     let to = b.mr.remote().offset(SOME as u64);
@@ -54,7 +54,7 @@ fn write_with_immediate(a: &Side, b: &Side) {
     assert_eq!(b.mr.to_vec(SOME, SOME), pattern(SOME));
 }
 
-fn pieces(a: &Side, b: &Side) {
+pub(crate) fn pieces(a: &Side, b: &Side) {
     // Gathered from three places, scattered to two; an empty entry does no harm.
     for (at, bytes) in [(100, b"one " as &[u8]), (5000, b"two "), (9, b"three")] {
         a.mr.write(at, bytes);
@@ -73,7 +73,7 @@ fn pieces(a: &Side, b: &Side) {
     assert_eq!(b.mr.to_vec(40, 7), b"o three");
 }
 
-fn nothing(a: &Side, b: &Side) {
+pub(crate) fn nothing(a: &Side, b: &Side) {
     b.qp.post_recv(1, &[]).unwrap();
     a.carry_out(&SendWr::send(1, &[]));
     assert_eq!(b.done().byte_len, 0);

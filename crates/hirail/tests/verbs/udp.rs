@@ -1,0 +1,122 @@
+//! The same over UDP: two devices of this process at one port, every transport, both families.
+
+use std::net::UdpSocket;
+
+use hirail::config::Config;
+use hirail::port::PortOptions;
+use hirail::{ConnectOptions, Context, Destination, Gid, Path, QpType, SendWr};
+
+use crate::operations::{nothing, pieces, send, send_with_immediate, write, write_with_immediate};
+use crate::side::{ALL, KEY, Side, pattern};
+
+/// Bytes in front of each datagram received.
+const GRH: usize = 40;
+
+/// A side on the loopback, at a UDP port that others do not use.
+fn side(port: u16, qp_type: QpType) -> Side {
+    let config = Config {
+        port: PortOptions {
+            udp_port: port,
+            ..PortOptions::default()
+        },
+        ..Config::default()
+    };
+    let context = Context::open_with("hirail_lo", &config).unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(256).unwrap();
+    let builder = pd.qp(&cq, &cq).max_inline_data(64).max_sge(4, 4);
+    let qp = builder.qp_type(qp_type).build().unwrap();
+    let mr = pd.register(1 << 16, ALL).unwrap();
+    Side {
+        context,
+        pd,
+        cq,
+        qp,
+        mr,
+    }
+}
+
+fn sides(qp_type: QpType) -> (Side, Side) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    drop(socket);
+    (side(port, qp_type), side(port, qp_type))
+}
+
+/// Runs `job` on a connection of each address family.
+fn connected(qp_type: QpType, job: impl Fn(&Side, &Side)) {
+    let families = side(0x4000 | 17, qp_type).context.gids().len() as u8;
+    assert!(families > 0);
+    for gid_index in 0..families {
+        let (a, b) = sides(qp_type);
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            let options = ConnectOptions::new(&from.context, gid_index);
+            let remote = to.qp.endpoint(gid_index).unwrap();
+            from.qp.connect(&remote, &options).unwrap();
+        }
+        job(&a, &b);
+    }
+}
+
+#[test]
+fn reliable_connected() {
+    connected(QpType::Rc, |a, b| {
+        send(a, b);
+        send_with_immediate(a, b);
+        write(a, b);
+        write_with_immediate(a, b);
+        pieces(a, b);
+        nothing(a, b);
+        const LEN: usize = 1 << 20;
+        let [from, to] = [a, b].map(|side| side.pd.register(LEN, ALL).unwrap());
+        to.write(0, &pattern(LEN));
+        a.carry_out(&SendWr::read(1, &[from.slice(..)], to.remote()));
+        assert_eq!(from.to_vec(0, LEN), pattern(LEN));
+        let before = [a.mr.slice(0..8)];
+        to.store_u64(0, 41);
+        a.carry_out(&SendWr::fetch_add(2, &before, to.remote(), 1));
+        assert_eq!((a.mr.load_u64(0), to.load_u64(0)), (41, 42));
+    });
+}
+
+#[test]
+fn unreliable_connected() {
+    connected(QpType::Uc, |a, b| {
+        send(a, b);
+        send_with_immediate(a, b);
+        write(a, b);
+        write_with_immediate(a, b);
+    });
+}
+
+#[test]
+fn datagrams_to_one_and_to_many() {
+    let (a, b) = sides(QpType::Ud);
+    for side in [&a, &b] {
+        side.qp.activate_datagram(KEY).unwrap();
+    }
+    for (index, gid) in a.context.gids().iter().enumerate() {
+        let path = Path {
+            gid_index: index as u8,
+            ..Path::default()
+        };
+        b.qp.post_recv(1, &[b.mr.slice(..GRH + 64)]).unwrap();
+        let to = Destination::unicast(&b.qp.endpoint(index as u8).unwrap(), KEY);
+        let wr = SendWr::send(1, &[]).with_inline(b"to one");
+        a.carry_out(&wr.to(to).via(path));
+        assert_eq!((b.done().byte_len as usize, b.mr.to_vec(GRH, 6)), (GRH + 6, b"to one".into()));
+
+        // Linux has no way for multicast over IPv6 on its loopback.
+        if gid.gid.to_ip().is_ipv6() {
+            continue;
+        }
+        let group = Gid::from_ip("239.4.5.6".parse().unwrap());
+        b.qp.attach_multicast(group).unwrap();
+        b.qp.post_recv(2, &[b.mr.slice(..GRH + 64)]).unwrap();
+        let wr = SendWr::send(2, &[]).with_inline(b"to many");
+        a.carry_out(&wr.to(Destination::multicast(group, KEY)).via(path));
+        assert_eq!(b.done().wr_id, 2);
+        assert_eq!(b.mr.to_vec(GRH, 7), b"to many");
+        b.qp.detach_multicast(group).unwrap();
+    }
+}

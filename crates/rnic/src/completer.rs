@@ -279,6 +279,9 @@ fn receiver_not_ready<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn, timer:
     if q.attr.rnr_retry < 7 {
         q.requester.rnr_retries_left -= 1;
     }
+    // It did hear us, so retries spent until now were not in vain. rxe adds a sequence NAK to each
+    // RNR NAK; where that comes after the wait it would cost a retry each time.
+    q.requester.retries_left = q.attr.retry_cnt;
     go_back(cx, q, psn);
     let delay = if planted::has(Bug::RnrNotWaited) {
         Span::ZERO

@@ -103,6 +103,11 @@ impl Requester {
             .min()
     }
 
+    /// Whether packets are in flight that nobody asked an answer for.
+    pub(crate) fn must_ask(&self) -> bool {
+        self.unasked_packets > 0
+    }
+
     fn forget_unasked(&mut self) {
         self.unasked_packets = 0;
         self.unasked_bytes = 0;
@@ -116,8 +121,11 @@ pub(crate) enum Offer {
     Filled,
     /// Nothing to send until something else happens.
     Nothing,
-    /// There is something, but the window is full.
-    WindowFull,
+    /// There is something, but the window has not the room that it needs.
+    WindowFull {
+        /// Bytes.
+        need: u64,
+    },
     /// There is something, but not before this time.
     Paced(Instant),
 }
@@ -143,7 +151,7 @@ pub(crate) fn offer<H: Host>(
     if !run.is_empty() {
         return Offer::Filled;
     }
-    let mut builder = Builder::new(q);
+    let mut builder = Builder::new(cx, q);
     loop {
         let cursor = builder.cursor;
         if cursor.wqe == q.sq.tail() {
@@ -176,9 +184,9 @@ pub(crate) fn offer<H: Host>(
         match builder.add(cx, q, &wqe, budget, run) {
             Ok(()) => {}
             Err(Stop::NoRoom) => break,
-            Err(Stop::WindowFull) => {
+            Err(Stop::WindowFull { need }) => {
                 if run.is_empty() {
-                    return Offer::WindowFull;
+                    return Offer::WindowFull { need };
                 }
                 break;
             }
@@ -196,7 +204,7 @@ pub(crate) fn offer<H: Host>(
     }
     if let Some(window) = &q.window {
         q.requester.reserved = builder.cost;
-        window.lock().reserve(builder.cost);
+        window.lock().reserve(cx.qp, builder.cost);
     }
     Offer::Filled
 }
@@ -222,7 +230,7 @@ fn offer_lost<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, budget: Budget, run: &mu
             || cursor.packet == wqe.received
             || cursor.packet % cx.device.read_piece(q.mtu) == 0;
         let added = is_packet && wqe.failed.is_none() && {
-            let mut builder = Builder::resending(q, cursor);
+            let mut builder = Builder::resending(cx, q, cursor);
             let added = builder.add(cx, q, &wqe, budget, run).is_ok();
             if !added && !run.is_empty() {
                 // No room: the rest waits for the next run.
@@ -314,7 +322,9 @@ pub(crate) fn fail_at<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, wqe: u32, status
 enum Stop {
     /// The run is full, or a slot, a PSN or a fence is missing.
     NoRoom,
-    WindowFull,
+    WindowFull {
+        need: u64,
+    },
     Broken(WcStatus),
 }
 
@@ -334,11 +344,11 @@ struct Builder {
 }
 
 impl Builder {
-    fn new<H: Host>(q: &Inner<H>) -> Self {
+    fn new<H: Host>(cx: Cx<'_, H>, q: &Inner<H>) -> Self {
         let (room, cap) = match &q.window {
             Some(window) => {
                 let window = window.lock();
-                (window.room(), window.cap())
+                (window.room(cx.qp, q.requester.must_ask()), window.cap())
             }
             None => (u64::MAX, u64::MAX),
         };
@@ -355,12 +365,12 @@ impl Builder {
     }
 
     /// For packets that are in flight already: nothing limits them.
-    fn resending<H: Host>(q: &Inner<H>, cursor: Cursor) -> Self {
+    fn resending<H: Host>(cx: Cx<'_, H>, q: &Inner<H>, cursor: Cursor) -> Self {
         Self {
             cursor,
             slots_used: 0,
             room: u64::MAX,
-            ..Self::new(q)
+            ..Self::new(cx, q)
         }
     }
 
@@ -418,7 +428,7 @@ impl Builder {
         let is_reliable = cx.qp.qp_type.is_reliable();
         if is_reliable {
             if cost > self.room {
-                return Err(Stop::WindowFull);
+                return Err(Stop::WindowFull { need: cost });
             }
             if !self.is_within_reach(q, psn, 1) {
                 return Err(Stop::NoRoom);
@@ -483,8 +493,10 @@ impl Builder {
         let responses = (piece - start.packet % piece).min(wqe.packets - start.packet);
         let bytes = wqe.payload_bytes(start.packet, start.packet + responses, q.mtu);
         let cost = bytes + u64::from(responses) * PACKET_OVERHEAD;
-        if cost > self.room {
-            return Err(Stop::WindowFull);
+        // It may be more than the window; half of that must be free.
+        let need = cost.min(2 * self.ask_every);
+        if need > self.room {
+            return Err(Stop::WindowFull { need });
         }
         if !self.is_within_reach(q, psn, responses) {
             return Err(Stop::NoRoom);

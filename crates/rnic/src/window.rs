@@ -1,9 +1,14 @@
-//! The window towards one destination: bytes in flight of all QPs that send there.
+//! The window towards one destination: bytes in flight of all QPs that send there in one class.
 //!
 //! InfiniBand's transport has no window of its own; a lossless fabric makes do without. A socket
 //! buffer does not: a default one keeps 3 of 200 back-to-back sends of 60 KiB, and eight QPs that
 //! retransmit into it at once never recover. So bytes in flight per destination are capped, the cap
 //! shrinks on loss and grows slowly.
+//!
+//! Who finds no room waits in line, and as long as somebody waits nobody else takes the room: small
+//! packets would keep a long READ waiting for good. Only who has packets in flight that nobody asked
+//! an answer for may go on, since no answer would make room otherwise. Each class has a window of its
+//! own, so that a paused priority does not hold up others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,31 +49,46 @@ impl Default for WindowConfig {
 /// Bytes charged for a packet besides its payload: transport, UDP, IP and Ethernet headers.
 pub(crate) const PACKET_OVERHEAD: u64 = 66;
 
+/// Whom a window is for: destination and class.
+pub(crate) type WindowKey = (Gid, Class);
+
 /// The window towards one destination.
 pub(crate) struct Window<H: Host> {
-    pub(crate) destination: Gid,
+    pub(crate) key: WindowKey,
     config: WindowConfig,
     cap: u64,
     in_flight: u64,
     /// Bytes of runs that were offered to the link and not answered yet.
     reserved: u64,
     last_cut: Option<Instant>,
-    /// QPs that had something to send and found the window full.
-    waiting: VecDeque<(Class, Arc<Qp<H>>)>,
+    /// QPs that had something to send and found no room, the longest waiting first.
+    waiting: VecDeque<Waiting<H>>,
+    /// The QP that was woken and has not used its turn yet.
+    turn: Option<Arc<Qp<H>>>,
     /// QPs connected through it; the last one to leave takes it down.
     pub(crate) users: usize,
 }
 
+/// A QP that waits for room.
+struct Waiting<H: Host> {
+    qp: Arc<Qp<H>>,
+    /// Bytes that it needs.
+    need: u64,
+    /// It has packets in flight that nobody asked an answer for.
+    must_ask: bool,
+}
+
 impl<H: Host> Window<H> {
-    pub(crate) fn new(destination: Gid, config: WindowConfig) -> Self {
+    pub(crate) fn new(key: WindowKey, config: WindowConfig) -> Self {
         Self {
-            destination,
+            key,
             config,
             cap: config.initial.max(config.minimum),
             in_flight: 0,
             reserved: 0,
             last_cut: None,
             waiting: VecDeque::new(),
+            turn: None,
             users: 0,
         }
     }
@@ -80,17 +100,26 @@ impl<H: Host> Window<H> {
         self.waiting.reserve(missing);
     }
 
-    /// One QP less uses the window; whether it stood in the waiting line.
-    pub(crate) fn leave(&mut self, qp: &Arc<Qp<H>>) -> bool {
-        self.users -= 1;
+    /// The QP neither waits nor has the turn any more; whether it waited.
+    pub(crate) fn forget(&mut self, qp: &Arc<Qp<H>>) -> bool {
+        self.pass(qp);
         let before = self.waiting.len();
-        self.waiting
-            .retain(|(_, waiting)| !Arc::ptr_eq(waiting, qp));
+        self.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.qp, qp));
         self.waiting.len() < before
     }
 
-    /// Bytes that may be sent now. One packet may always go when nothing is in flight.
-    pub(crate) fn room(&self) -> u64 {
+    /// Bytes that the QP may send now: none while it is another's turn, unless it must ask. One
+    /// packet may always go when nothing is in flight.
+    pub(crate) fn room(&self, qp: &Arc<Qp<H>>, must_ask: bool) -> u64 {
+        let is_free = self.turn.is_none() && self.waiting.is_empty();
+        if is_free || must_ask || self.has_turn(qp) {
+            self.free()
+        } else {
+            0
+        }
+    }
+
+    fn free(&self) -> u64 {
         let taken = self.in_flight + self.reserved;
         if taken == 0 {
             u64::MAX
@@ -99,8 +128,20 @@ impl<H: Host> Window<H> {
         }
     }
 
-    /// Sets bytes aside for a run that is offered.
-    pub(crate) fn reserve(&mut self, bytes: u64) {
+    fn has_turn(&self, qp: &Arc<Qp<H>>) -> bool {
+        self.turn.as_ref().is_some_and(|turn| Arc::ptr_eq(turn, qp))
+    }
+
+    /// The QP does not use its turn, if it has it.
+    pub(crate) fn pass(&mut self, qp: &Arc<Qp<H>>) {
+        if self.has_turn(qp) {
+            self.turn = None;
+        }
+    }
+
+    /// Sets bytes aside for a run that the QP offers, which was its turn.
+    pub(crate) fn reserve(&mut self, qp: &Arc<Qp<H>>, bytes: u64) {
+        self.pass(qp);
         self.reserved += bytes;
     }
 
@@ -150,22 +191,38 @@ impl<H: Host> Window<H> {
         self.cap = (self.cap / 2).max(self.config.minimum);
     }
 
-    /// Puts a QP that found the window full in the waiting line; false when the window has emptied
-    /// meanwhile and nothing would wake it.
-    pub(crate) fn wait(&mut self, class: Class, qp: &Arc<Qp<H>>) -> bool {
-        if self.in_flight + self.reserved == 0 {
-            return false;
+    /// Puts a QP that found less than the `need` bytes of room in the waiting line; in front, if it
+    /// had the turn.
+    pub(crate) fn wait(&mut self, qp: &Arc<Qp<H>>, need: u64, must_ask: bool) {
+        let waiting = Waiting {
+            qp: Arc::clone(qp),
+            need,
+            must_ask,
+        };
+        if self.has_turn(qp) {
+            self.turn = None;
+            self.waiting.push_front(waiting);
+        } else {
+            self.waiting.push_back(waiting);
         }
-        self.waiting.push_back((class, Arc::clone(qp)));
-        true
     }
 
-    /// The next QP to be woken, if there is room.
-    pub(crate) fn wake(&mut self) -> Option<(Class, Arc<Qp<H>>)> {
-        if self.room() == 0 {
-            None
-        } else {
-            self.waiting.pop_front()
+    /// Gives the turn to the QP that has waited longest, if there is room for it, else to the first
+    /// that must ask and fits. Nobody, if somebody has it.
+    pub(crate) fn wake(&mut self) -> Option<Arc<Qp<H>>> {
+        let first = self.waiting.front()?;
+        if self.turn.is_some() {
+            return None;
         }
+        let free = self.free();
+        let place = if first.need <= free {
+            0
+        } else {
+            let may_pass = |waiting: &Waiting<H>| waiting.must_ask && waiting.need <= free;
+            self.waiting.iter().position(may_pass)?
+        };
+        let woken = self.waiting.remove(place)?.qp;
+        self.turn = Some(Arc::clone(&woken));
+        Some(woken)
     }
 }

@@ -3,13 +3,15 @@
 
 use expect_test::{Expect, expect};
 use hirail_rnic::qp::attr::AttrMask;
-use hirail_rnic::transmit::{Budget, OpenClasses, Run};
-use hirail_rnic::{SendData, SendFlags, SendOp, SendWr, Span, VerbError, WindowConfig};
-use hirail_vocab::{QpState, QpType};
+use hirail_rnic::transmit::{Budget, Class, OpenClasses, Run};
+use hirail_rnic::{
+    DeviceConfig, Instant, SendFlags, SendOp, SendWr, Span, VerbError, WindowConfig,
+};
+use hirail_vocab::{QpState, QpType, WcStatus};
 use hirail_wire::{AckTimeout, NakCode, Operation as Op};
 use testkit::endpoint::wr;
 use testkit::script::{Script, ack, nak, rc, read_from, response, rnr, write_to};
-use testkit::{Link, Net, Pair, Setup};
+use testkit::{Endpoint, Link, Net, Pair, Setup};
 
 #[track_caller]
 fn check(script: &mut Script, expected: &Expect) {
@@ -355,8 +357,8 @@ fn a_run_outlives_what_it_was_offered_for() {
         let node = net.add(Link::default(), Default::default());
         net.add(Link::default(), Default::default());
         let setup = Setup::default();
-        let a = testkit::Endpoint::new(&net, node, &setup, false);
-        let b = testkit::Endpoint::new(&net, 1, &setup, false);
+        let a = Endpoint::new(&net, node, &setup, false);
+        let b = Endpoint::new(&net, 1, &setup, false);
         a.connect(&net, &setup, &b, setup.psn_b, setup.psn_a);
         let sges = [a.sge(0, 3000)];
         a.device
@@ -396,7 +398,7 @@ fn a_reset_qp_does_not_wait_for_its_old_window() {
     let setup = Setup::default();
     let mut net = Net::new(1);
     for _ in 0..2 {
-        let config = hirail_rnic::DeviceConfig {
+        let config = DeviceConfig {
             window: WindowConfig {
                 initial: 3000,
                 minimum: 3000,
@@ -415,13 +417,13 @@ fn a_reset_qp_does_not_wait_for_its_old_window() {
     }
     let ends: Vec<_> = [0, 1, 0, 1]
         .into_iter()
-        .map(|node| testkit::Endpoint::new(&net, node, &setup, false))
+        .map(|node| Endpoint::new(&net, node, &setup, false))
         .collect();
     for (a, b) in [(0, 1), (2, 3)] {
         ends[a].connect(&net, &setup, &ends[b], setup.psn_b, setup.psn_a);
         ends[b].connect(&net, &setup, &ends[a], setup.psn_a, setup.psn_b);
     }
-    let write = |end: &testkit::Endpoint| SendOp::Write {
+    let write = |end: &Endpoint| SendOp::Write {
         va: testkit::BASE,
         rkey: end.rkey(),
     };
@@ -471,12 +473,12 @@ fn a_destroyed_number_is_reused_last() {
     let old = pair.b.qp.qpn;
     let device = pair.b.device.clone();
     device.destroy_qp(pair.net.now(), &pair.b.qp).unwrap();
-    let new = testkit::Endpoint::new(&pair.net, 1, &pair.setup, false);
+    let new = Endpoint::new(&pair.net, 1, &pair.setup, false);
     assert_ne!(new.qp.qpn, old);
     pair.post(1, SendOp::Send, 0, 8);
     pair.run();
     let sent = pair.a.poll_send();
-    assert_eq!(sent[0].status, hirail_vocab::WcStatus::RetryExcErr);
+    assert_eq!(sent[0].status, WcStatus::RetryExcErr);
     assert_eq!(sent[0].vendor_err, hirail_rnic::qp::VENDOR_ERR_NEVER_HEARD);
 }
 
@@ -510,60 +512,120 @@ fn attributes_may_change_while_drained() {
     );
 }
 
-/// Windows of other queue pairs to the same place are shared, and every one of them gets its turn.
-#[test]
-fn queue_pairs_share_a_window_in_turn() {
-    let setup = Setup {
-        memory: 1 << 20,
-        ..Setup::default()
-    };
+/// Pairs of endpoints on two nodes that share a small window, each pair with a service level.
+fn sharing(levels: &[u8], link: Link) -> (Net, Vec<[Endpoint; 2]>) {
     let mut net = Net::new(1);
     for _ in 0..2 {
-        let config = hirail_rnic::DeviceConfig {
-            window: WindowConfig {
-                initial: 8 << 10,
-                minimum: 8 << 10,
-                maximum: 8 << 10,
-                ..WindowConfig::default()
-            },
-            ..Default::default()
+        let window = WindowConfig {
+            initial: 16 << 10,
+            minimum: 16 << 10,
+            maximum: 16 << 10,
+            ..WindowConfig::default()
         };
-        net.add(
-            Link {
-                packets: 4,
-                ..Link::default()
-            },
-            config,
-        );
+        let config = DeviceConfig {
+            window,
+            ..DeviceConfig::default()
+        };
+        net.add(link, config);
     }
-    let ends: Vec<_> = (0..16)
-        .map(|i| testkit::Endpoint::new(&net, i % 2, &setup, false))
+    let pairs = levels
+        .iter()
+        .map(|&sl| {
+            let setup = Setup {
+                memory: 256 << 10,
+                sl,
+                ..Setup::default()
+            };
+            let [a, b] = [0, 1].map(|node| Endpoint::new(&net, node, &setup, false));
+            a.connect(&net, &setup, &b, setup.psn_b, setup.psn_a);
+            b.connect(&net, &setup, &a, setup.psn_a, setup.psn_b);
+            [a, b]
+        })
         .collect();
-    for pair in ends.chunks(2) {
-        pair[0].connect(&net, &setup, &pair[1], setup.psn_b, setup.psn_a);
-        pair[1].connect(&net, &setup, &pair[0], setup.psn_a, setup.psn_b);
+    (net, pairs)
+}
+
+fn write_of(pair: &[Endpoint; 2]) -> SendOp {
+    SendOp::Write {
+        va: testkit::BASE,
+        rkey: pair[1].rkey(),
     }
-    for (i, pair) in ends.chunks(2).enumerate() {
-        let (va, rkey) = (testkit::BASE, pair[1].rkey());
-        // READs need more room than the window ever has while others keep it full.
-        let op = if i % 2 == 0 {
-            SendOp::Write { va, rkey }
-        } else {
-            SendOp::Read { va, rkey }
-        };
-        let sges = [pair[0].sge(0, 200_000)];
-        let wr = SendWr {
-            data: SendData::Sges(&sges),
-            ..wr(1, op, &sges)
-        };
-        pair[0].post_send(&mut net, &wr).unwrap();
+}
+
+/// Writers that never stop do not keep a READ from its turn, although its 64 KiB pieces are four
+/// times what the window holds.
+#[test]
+fn a_read_gets_its_turn_among_writers() {
+    let (mut net, pairs) = sharing(&[0; 6], Link::default());
+    let (reader, writers) = pairs.split_first().unwrap();
+    for writer in writers {
+        for wr_id in 0..8 {
+            writer[0].post(&mut net, wr_id, write_of(writer), 0, 3000);
+        }
     }
+    let read = SendOp::Read {
+        va: testkit::BASE,
+        rkey: reader[1].rkey(),
+    };
+    reader[0].post(&mut net, 1, read, 0, 256 << 10);
+    let mut written = 0;
+    let done = loop {
+        net.step().expect("somebody is always sending");
+        for writer in writers {
+            for cqe in writer[0].poll_send() {
+                written += 1;
+                writer[0].post(&mut net, cqe.wr_id, write_of(writer), 0, 3000);
+            }
+        }
+        if let [done] = reader[0].poll_send()[..] {
+            break done;
+        }
+        assert!(
+            net.now() < Instant::from_ns(5_000_000),
+            "the READ waits, {written} WRITEs are done"
+        );
+    };
+    assert_eq!(done.status, WcStatus::Success);
+}
+
+/// Each writer gets its share: none does less than half of what another does.
+#[test]
+fn writers_share_a_window_in_turn() {
+    let (mut net, pairs) = sharing(&[0; 8], Link::default());
+    let mut written = [0u32; 8];
+    for pair in &pairs {
+        pair[0].post(&mut net, 0, write_of(pair), 0, 100_000);
+    }
+    while net.now() < Instant::from_ns(3_000_000) {
+        net.step().expect("somebody is always sending");
+        for (pair, written) in pairs.iter().zip(&mut written) {
+            for cqe in pair[0].poll_send() {
+                assert_eq!(cqe.status, WcStatus::Success);
+                *written += 1;
+                pair[0].post(&mut net, 0, write_of(pair), 0, 100_000);
+            }
+        }
+    }
+    let (least, most) = (written.iter().min().unwrap(), written.iter().max().unwrap());
+    assert!(*least > 5 && least * 2 >= *most, "{written:?}");
+}
+
+/// A paused priority holds up no other, not even to the same destination.
+#[test]
+fn a_paused_priority_holds_up_no_other() {
+    let (mut net, pairs) = sharing(&[3, 0], Link::default());
+    let [paused, other] = &pairs[..] else {
+        panic!("two pairs")
+    };
+    paused[0].post(&mut net, 1, write_of(paused), 0, 200_000);
+    net.set_open(0, OpenClasses::ALL.without(Class::data(3)));
+    other[0].post(&mut net, 2, write_of(other), 0, 200_000);
+    net.run_for(Span::from_us(500));
+    assert!(paused[0].poll_send().is_empty());
+    assert_eq!(other[0].poll_send().len(), 1);
+    net.set_open(0, OpenClasses::ALL);
     net.run();
-    for pair in ends.chunks(2) {
-        let sent = pair[0].poll_send();
-        assert_eq!(sent.len(), 1);
-        assert_eq!(sent[0].status, hirail_vocab::WcStatus::Success);
-    }
+    assert_eq!(paused[0].poll_send().len(), 1);
 }
 
 /// The end of READs: a drained queue pair with READs in pieces is drained after the last piece.

@@ -1081,47 +1081,6 @@ fn nobody_owes_an_answer_to_half_a_message() {
     );
 }
 
-/// Windows that losses have made smaller than a READ: it goes when nothing else is in flight, and an
-/// ATOMIC WRITE that was answered is not in flight.
-#[test]
-fn an_answered_atomic_write_leaves_the_window() {
-    let mut s = Script::new(
-        Setup {
-            retry_cnt: 7,
-            ..short()
-        },
-        |config| {
-            config.window = WindowConfig {
-                initial: 8000,
-                minimum: 1000,
-                maximum: 8000,
-                loss_interval: hirail_rnic::Span::from_us(1),
-            };
-        },
-    );
-    let va = testkit::BASE;
-    s.post(1, SendOp::AtomicWrite { va, rkey: PEER_KEY }, 8)
-        .post(2, read_from(0), 3000)
-        .wait(200.0)
-        .recv(response(Op::ReadResponseOnly, 100, 1, 0));
-    check(
-        &mut s,
-        &expect![[r#"
-        0.000     post  ATOMIC WRITE wr 1, 8 bytes
-        0.000     -> ATOMIC WRITE psn 100 ack va+0 len 8 : 8
-        0.000     post  READ wr 2, 3000 bytes
-        0.000     -> RDMA READ Request psn 101 ack va+0 len 3000
-        65.536    -> ATOMIC WRITE psn 100 ack va+0 len 8 : 8
-        65.536    -> RDMA READ Request psn 101 ack va+0 len 3000
-        131.072   -> ATOMIC WRITE psn 100 ack va+0 len 8 : 8
-        196.608   -> ATOMIC WRITE psn 100 ack va+0 len 8 : 8
-        200.000   <- RDMA READ response Only psn 100 msn 1
-        200.000   send  wr 1 SUCCESS ATOMIC_WRITE 8 bytes
-        200.000   -> RDMA READ Request psn 101 ack va+0 len 3000
-    "#]],
-    );
-}
-
 /// Go-back-0 starts a message over. What it repeats of what is acknowledged is not charged to the
 /// window, since no answer would release it.
 #[test]

@@ -46,6 +46,9 @@ impl<H: Host> Device<H> {
             q.queued &= !work.bit();
             if q.offered & work.bit() != 0 {
                 // `sent` puts it in line again.
+                if work == Work::Requests {
+                    self.pass_turn(q, &qp);
+                }
                 continue;
             }
             if let Some(flow) = &q.flow {
@@ -56,23 +59,17 @@ impl<H: Host> Device<H> {
                     Offer::Filled => {}
                     Offer::Nothing => {
                         finish(cx, q);
-                        // It was woken for room that it does not need.
-                        if let Some(window) = q.window.clone() {
-                            self.wake_waiting(&window);
-                        }
+                        self.pass_turn(q, &qp);
                         continue;
                     }
-                    Offer::WindowFull => {
-                        self.wait_for_window(q, &qp);
+                    Offer::WindowFull { need } => {
+                        self.wait_for_window(q, &qp, need);
                         continue;
                     }
                     Offer::Paced(at) => {
                         q.queued |= work.bit();
                         self.schedule().pace(at, q.class, Arc::clone(&qp));
-                        // It cannot use the room that it may have been woken for.
-                        if let Some(window) = q.window.clone() {
-                            self.wake_waiting(&window);
-                        }
+                        self.pass_turn(q, &qp);
                         continue;
                     }
                 },
@@ -104,14 +101,20 @@ impl<H: Host> Device<H> {
         }
     }
 
-    /// A QP with something to send found the window full: it waits for room, or is back in line
-    /// when the window emptied meanwhile.
-    fn wait_for_window(&self, q: &mut Inner<H>, qp: &Arc<Qp<H>>) {
+    /// A QP with something to send found no room in the window, and waits for it.
+    fn wait_for_window(&self, q: &mut Inner<H>, qp: &Arc<Qp<H>>, need: u64) {
         let Some(window) = &q.window else { return };
         q.queued |= Work::Requests.bit();
-        if !window.lock().wait(q.class, qp) {
-            self.schedule()
-                .push(q.class, Work::Requests, Arc::clone(qp));
+        window.lock().wait(qp, need, q.requester.must_ask());
+        // There may be room for who has waited longer.
+        self.wake_waiting(window);
+    }
+
+    /// A QP that may have been woken has no use for the window now.
+    fn pass_turn(&self, q: &Inner<H>, qp: &Arc<Qp<H>>) {
+        if let Some(window) = &q.window {
+            window.lock().pass(qp);
+            self.wake_waiting(window);
         }
     }
 
@@ -175,8 +178,9 @@ impl<H: Host> Device<H> {
                 }
                 if requester::has_work(q) {
                     q.schedule(cx, Work::Requests);
-                } else if let Some(window) = q.window.clone() {
-                    self.wake_waiting(&window);
+                }
+                if let Some(window) = &q.window {
+                    self.wake_waiting(window);
                 }
             }
             Work::Responses => {

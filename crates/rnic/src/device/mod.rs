@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hirail_vocab::{AsyncEventKind, Counters};
-use hirail_wire::{Gid, PathMtu, Qpn};
+use hirail_wire::{PathMtu, Qpn};
 
 use crate::config::{DeviceConfig, GidEntry};
 use crate::cq::{Cq, CqId, Cqe};
@@ -25,7 +25,7 @@ use crate::qp::attr::AddressVector;
 use crate::schedule::Schedule;
 use crate::srq::{Srq, SrqId, XrcdId};
 use crate::transmit::{Flow, Work};
-use crate::window::Window;
+use crate::window::{Window, WindowKey};
 
 pub use receive::PacketMeta;
 pub use verbs::SrqInit;
@@ -137,7 +137,7 @@ pub struct Device<H: Host> {
     cqs: H::ReadMostly<BTreeMap<CqId, Arc<CompletionQueue<H>>>>,
     srqs: H::ReadMostly<BTreeMap<SrqId, Arc<SharedReceiveQueue<H>>>>,
     groups: H::ReadMostly<GroupTable>,
-    windows: H::Lock<BTreeMap<Gid, SharedWindow<H>>>,
+    windows: H::Lock<BTreeMap<WindowKey, SharedWindow<H>>>,
     schedule: H::Lock<Schedule<H>>,
     dependents: H::Lock<Dependents>,
 }
@@ -264,31 +264,33 @@ impl<H: Host> Device<H> {
         !pushed.overrun
     }
 
-    /// The window towards `destination`, joined by one more QP.
-    pub(crate) fn join_window(&self, destination: Gid) -> SharedWindow<H> {
+    /// The window towards a destination, joined by one more QP.
+    pub(crate) fn join_window(&self, key: WindowKey) -> SharedWindow<H> {
         let mut windows = self.windows.lock();
         let window = windows
-            .entry(destination)
-            .or_insert_with(|| Arc::new(Lock::new(Window::new(destination, self.config.window))));
+            .entry(key)
+            .or_insert_with(|| Arc::new(Lock::new(Window::new(key, self.config.window))));
         window.lock().join();
         Arc::clone(window)
     }
 
-    /// One QP less uses the window; whether it stood in the waiting line.
-    pub(crate) fn leave_window(&self, window: &SharedWindow<H>, qp: &Arc<Qp<H>>) -> bool {
+    /// One QP less uses the window.
+    pub(crate) fn leave_window(&self, window: &SharedWindow<H>) {
         let mut windows = self.windows.lock();
         let mut guard = window.lock();
-        let was_waiting = guard.leave(qp);
+        guard.users -= 1;
         if guard.users == 0 {
-            windows.remove(&guard.destination);
+            windows.remove(&guard.key);
         }
-        was_waiting
     }
 
-    /// The window may have room: the QP that has waited longest gets in line again.
+    /// The window may have room: the QP whose turn it is gets in line again.
     pub(crate) fn wake_waiting(&self, window: &SharedWindow<H>) {
-        let woken = window.lock().wake();
-        if let Some((class, qp)) = woken {
+        let mut guard = window.lock();
+        let (_, class) = guard.key;
+        let woken = guard.wake();
+        drop(guard);
+        if let Some(qp) = woken {
             self.schedule().push(class, Work::Requests, qp);
         }
     }

@@ -572,7 +572,7 @@ impl<H: Host> Device<H> {
                 q.release_window(cx, &old);
             }
             if qp.qp_type.is_reliable() {
-                q.window = Some(self.join_window(attr.av.dgid));
+                q.window = Some(self.join_window((attr.av.dgid, q.class)));
             }
         }
         q.assign(attr, mask);
@@ -739,7 +739,6 @@ impl<H: Host> Inner<H> {
     fn release_window(&mut self, cx: Cx<'_, H>, old: &SharedWindow<H>) {
         let bytes = core::mem::take(&mut self.requester.in_flight);
         old.lock().release(bytes);
-        cx.device.wake_waiting(old);
         self.leave_window(cx, old);
     }
 

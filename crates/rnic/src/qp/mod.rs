@@ -315,6 +315,9 @@ impl<H: Host> Inner<H> {
         self.epoch = self.epoch.wrapping_add(1);
         self.armed = None;
         self.release_in_flight(cx);
+        if let Some(window) = self.window.clone() {
+            self.stop_waiting(cx, &window);
+        }
         self.requester.stop_timers();
         self.recovery.stop();
     }
@@ -333,11 +336,18 @@ impl<H: Host> Inner<H> {
         }
     }
 
-    /// Stops using a window, and waiting for it.
+    /// Stops using a window.
     pub(crate) fn leave_window(&mut self, cx: Cx<'_, H>, window: &SharedWindow<H>) {
-        if cx.device.leave_window(window, cx.qp) {
+        self.stop_waiting(cx, window);
+        cx.device.leave_window(window);
+    }
+
+    /// Stops waiting for room in a window; who waits behind may get it.
+    fn stop_waiting(&mut self, cx: Cx<'_, H>, window: &SharedWindow<H>) {
+        if window.lock().forget(cx.qp) {
             self.queued &= !Work::Requests.bit();
         }
+        cx.device.wake_waiting(window);
     }
 
     /// To RESET: both queues are emptied without completions, all numbering restarts.

@@ -104,7 +104,10 @@ fn datagrams_to_one_and_to_many() {
         let to = Destination::unicast(&b.qp.endpoint(index as u8).unwrap(), KEY);
         let wr = SendWr::send(1, &[]).with_inline(b"to one");
         a.carry_out(&wr.to(to).via(path));
-        assert_eq!((b.done().byte_len as usize, b.mr.to_vec(GRH, 6)), (GRH + 6, b"to one".into()));
+        assert_eq!(
+            (b.done().byte_len as usize, b.mr.to_vec(GRH, 6)),
+            (GRH + 6, b"to one".into())
+        );
 
         // Linux has no way for multicast over IPv6 on its loopback.
         if gid.gid.to_ip().is_ipv6() {

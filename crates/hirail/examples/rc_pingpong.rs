@@ -24,17 +24,17 @@ use hirail::{
 
 /// How to play; what rdma-core has without options.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// RC, UC or UD.
-    pub qp_type: QpType,
+    pub(crate) qp_type: QpType,
     /// TCP port of the server.
-    pub tcp_port: u16,
+    pub(crate) tcp_port: u16,
     /// Bytes of a message.
-    pub size: usize,
+    pub(crate) size: usize,
     /// Messages each way.
-    pub iterations: u32,
+    pub(crate) iterations: u32,
     /// Path MTU, which rdma-core does not exchange.
-    pub path_mtu: PathMtu,
+    pub(crate) path_mtu: PathMtu,
 }
 
 impl Default for Options {
@@ -69,7 +69,7 @@ const RECEIVES: u64 = 16;
 const SEND: u64 = RECEIVES;
 
 /// Plays the client's side with the server at `host`. How long the messages took.
-pub fn client(host: &str, options: &Options) -> Result<Duration> {
+pub(crate) fn client(host: &str, options: &Options) -> Result<Duration> {
     let mut tcp = TcpStream::connect((host, options.tcp_port))?;
     let side = Side::new(&tcp, options)?;
     tcp.write_all(&message(&side.endpoint))?;
@@ -81,7 +81,7 @@ pub fn client(host: &str, options: &Options) -> Result<Duration> {
 }
 
 /// Plays the server's side with the next client that connects. How long the messages took.
-pub fn server(listener: &TcpListener, options: &Options) -> Result<Duration> {
+pub(crate) fn server(listener: &TcpListener, options: &Options) -> Result<Duration> {
     let (mut tcp, _) = listener.accept()?;
     let side = Side::new(&tcp, options)?;
     let peer = receive(&mut tcp)?;

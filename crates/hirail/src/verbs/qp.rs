@@ -116,6 +116,12 @@ impl Qp {
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
         crate::fork::check()?;
         let rnic = self.context().rnic();
+        let ends = matches!(attr.qp_state, QpState::Reset | QpState::Err);
+        if mask.contains(AttrMask::STATE) && ends {
+            // Nothing leaves any more after this, but the application may have seen messages that
+            // were not acknowledged yet.
+            rnic.settle();
+        }
         rnic.device.modify_qp(now(), &self.inner.qp, attr, mask)?;
         rnic.doorbell();
         Ok(())

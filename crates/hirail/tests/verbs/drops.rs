@@ -98,23 +98,24 @@ fn objects_that_go_make_room() {
 
 #[test]
 fn what_the_application_saw_is_acknowledged_before_a_qp_goes() {
-    // The receiver looks at the message and is gone: the sender must hear that it arrived.
+    // The receiver looks at the message and ends: the sender must hear that it arrived.
     let network = MemoryNetwork::new(Faults::default());
     let sender = Side::new(&network, 1, |qp| qp);
-    for round in 0..50 {
+    let ends: [fn(Side); 3] = [
+        drop,
+        |side| side.qp.fail().unwrap(),
+        |side| side.qp.reset().unwrap(),
+    ];
+    for round in 0..60 {
         let receiver = Side::new(&network, 2 + round, |qp| qp);
         connect(&sender, &receiver);
-        receiver
-            .qp
-            .post_recv(1, &[receiver.mr.slice(..100)])
-            .unwrap();
+        let into = [receiver.mr.slice(..100)];
+        receiver.qp.post_recv(1, &into).unwrap();
         sender.mr.write(0, &pattern(100));
-        sender
-            .qp
-            .post(&SendWr::send(1, &[sender.mr.slice(..100)]))
-            .unwrap();
+        let from = [sender.mr.slice(..100)];
+        sender.qp.post(&SendWr::send(1, &from)).unwrap();
         receiver.done();
-        drop(receiver);
+        ends[usize::from(round) % 3](receiver);
         assert_eq!(sender.completion().status, WcStatus::Success);
         sender.qp.reset().unwrap();
     }

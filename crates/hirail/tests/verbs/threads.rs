@@ -148,6 +148,61 @@ fn threads_with_qps_of_their_own_share_a_device() {
     assert_eq!(b.mr.load_u64(0), THREADS * 8);
 }
 
+/// Thousands of QPs, a part of them to each thread: what each wrote is where it belongs, and what
+/// each reads is what it wrote.
+#[test]
+fn threads_with_thousands_of_qps() {
+    const THREADS: usize = 4;
+    const EACH: usize = 600;
+    const ROUNDS: u64 = 5;
+    let (a, b) = pair(QpType::Rc);
+    let theirs = b.pd.register(THREADS * EACH * 8, ALL).unwrap();
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let (a, b, theirs) = (&a, &b, &theirs);
+            scope.spawn(move || {
+                let cq = a.context.create_cq(2 * EACH as u32).unwrap();
+                let mr = a.pd.register(EACH * 16, ALL).unwrap();
+                let qps: Vec<(Qp, Qp)> = (0..EACH)
+                    .map(|_| {
+                        let own = a.pd.qp(&cq, &cq).max_send_wr(4).build().unwrap();
+                        let other = b.pd.qp(&b.cq, &b.cq).max_send_wr(1).build().unwrap();
+                        connect_qps((&a.context, &own), (&b.context, &other)).unwrap();
+                        (own, other)
+                    })
+                    .collect();
+                for round in 0..ROUNDS {
+                    let value = |nth: usize| ((number * EACH + nth) as u64) << 8 | round;
+                    for (nth, (own, _)) in qps.iter().enumerate() {
+                        let to = theirs.remote().offset(((number * EACH + nth) * 8) as u64);
+                        mr.store_u64(nth * 16, value(nth));
+                        let (from, into) = (
+                            [mr.slice(nth * 16..nth * 16 + 8)],
+                            [mr.slice(nth * 16 + 8..nth * 16 + 16)],
+                        );
+                        own.post_all([
+                            SendWr::write(1, &from, to).unsignaled(),
+                            SendWr::read(nth as u64, &into, to),
+                        ])
+                        .unwrap();
+                    }
+                    let mut seen = BTreeSet::new();
+                    for _ in 0..EACH {
+                        let wc = cq.wait_polling(PATIENCE).unwrap().ok().unwrap();
+                        assert!(seen.insert(wc.wr_id));
+                        let nth = wc.wr_id as usize;
+                        assert_eq!(mr.load_u64(nth * 16 + 8), value(nth));
+                    }
+                }
+            });
+        }
+    });
+    for slot in 0..THREADS * EACH {
+        let expected = (slot as u64) << 8 | (ROUNDS - 1);
+        assert_eq!(theirs.load_u64(slot * 8), expected);
+    }
+}
+
 /// One thread sleeps on a channel, one polls, one only makes and destroys: none disturbs another.
 #[test]
 fn sleepers_and_pollers_share_a_device() {

@@ -63,27 +63,36 @@ impl<H: Host> Schedule<H> {
     }
 
     /// Makes room for one more QP, so that the data path does not allocate.
-    pub(crate) fn grow(&mut self, data: Class) {
+    pub(crate) fn grow(&mut self, data: Class, is_paced: bool) {
         self.population += 1;
         let population = self.population;
         for class in [data, Class::ACK, Class::CNP] {
             self.admit(class);
         }
-        self.timers
-            .reserve((2 * population).saturating_sub(self.timers.len()));
-        self.paced
-            .reserve(population.saturating_sub(self.paced.len()));
+        // Timers are taken away after every input, so hardly any are ever here.
+        if self.timers.capacity() < population {
+            self.timers
+                .reserve_exact(with_slack(population) - self.timers.len());
+        }
+        if is_paced && self.paced.capacity() < population {
+            self.paced
+                .reserve_exact(with_slack(population) - self.paced.len());
+        }
     }
 
     pub(crate) fn shrink(&mut self) {
         self.population -= 1;
     }
 
-    /// Makes sure that every QP fits into the line of `class`, with requests and with responses.
+    /// Makes sure that every QP fits into the line of `class`, with all that it may stand there for.
     pub(crate) fn admit(&mut self, class: Class) {
-        let population = self.population;
+        // Requests and responses; acknowledgements and those of selective repeat.
+        let entries = if class == Class::CNP { 1 } else { 2 };
+        let places = entries * self.population;
         let line = &mut self.ready[class.index()];
-        line.reserve((2 * population).saturating_sub(line.len()));
+        if line.capacity() < places {
+            line.reserve_exact(with_slack(places) - line.len());
+        }
     }
 
     pub(crate) fn push(&mut self, class: Class, work: Work, qp: Arc<Qp<H>>) {
@@ -147,4 +156,9 @@ impl<H: Host> Schedule<H> {
     pub(crate) fn pop_event(&mut self) -> Option<Event<H>> {
         self.events.pop_front()
     }
+}
+
+/// Room for some more, so that not every new QP moves the line.
+const fn with_slack(places: usize) -> usize {
+    places + places / 8
 }

@@ -5,40 +5,51 @@
 //! has 64 (213 days), more than any timer of the standard.
 
 use core::fmt;
+use core::num::NonZeroU128;
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
 /// A point in time: picoseconds since an epoch that the host chose. Never goes backwards.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Instant(u128);
+///
+/// Kept as one more than that, so that an `Option` of it takes no more room: every queue pair has
+/// several deadlines.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(NonZeroU128);
 
 impl Instant {
     /// The host's epoch.
-    pub const EPOCH: Self = Self(0);
+    pub const EPOCH: Self = Self::from_ps(0);
 
-    /// The instant `ps` picoseconds after the epoch.
+    /// The instant `ps` picoseconds after the epoch. The last one that there is stands for
+    /// `u128::MAX` too.
     pub const fn from_ps(ps: u128) -> Self {
-        Self(ps)
+        Self(NonZeroU128::MIN.saturating_add(ps))
     }
 
     /// The instant `ns` nanoseconds after the epoch.
     pub const fn from_ns(ns: u64) -> Self {
-        Self(ns as u128 * 1000)
+        Self::from_ps(ns as u128 * 1000)
     }
 
     /// Picoseconds since the epoch.
     pub const fn as_ps(self) -> u128 {
-        self.0
+        self.0.get() - 1
     }
 
     /// Nanoseconds since the epoch, rounded down.
     pub const fn as_ns(self) -> u128 {
-        self.0 / 1000
+        self.as_ps() / 1000
     }
 
     /// Time passed since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Span {
-        Span(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(u64::MAX))
+        Span(u64::try_from(self.as_ps().saturating_sub(earlier.as_ps())).unwrap_or(u64::MAX))
+    }
+}
+
+impl Default for Instant {
+    fn default() -> Self {
+        Self::EPOCH
     }
 }
 
@@ -46,7 +57,7 @@ impl Add<Span> for Instant {
     type Output = Self;
 
     fn add(self, span: Span) -> Self {
-        Self(self.0 + u128::from(span.0))
+        Self::from_ps(self.as_ps() + u128::from(span.0))
     }
 }
 
@@ -66,7 +77,12 @@ impl Sub for Instant {
 
 impl fmt::Debug for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:06}us", self.0 / 1_000_000, self.0 % 1_000_000)
+        write!(
+            f,
+            "{}.{:06}us",
+            self.as_ps() / 1_000_000,
+            self.as_ps() % 1_000_000
+        )
     }
 }
 
@@ -126,5 +142,26 @@ impl From<Duration> for Span {
 impl fmt::Debug for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06}us", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_instant_takes_no_room() {
+        assert_eq!(size_of::<Option<Instant>>(), size_of::<Instant>());
+    }
+
+    #[test]
+    fn instants_and_spans_add_up() {
+        let at = Instant::from_ns(3) + Span::from_ps(5);
+        assert_eq!((at.as_ps(), at.as_ns()), (3005, 3));
+        assert_eq!(at - Instant::EPOCH, Span::from_ps(3005));
+        assert_eq!(Instant::EPOCH.since(at), Span::ZERO);
+        assert_eq!(Instant::from_ps(u128::MAX).since(at), Span::MAX);
+        assert_eq!(Instant::default(), Instant::EPOCH);
+        assert_eq!(format!("{at:?}"), "0.003005us");
     }
 }

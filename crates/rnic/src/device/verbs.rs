@@ -411,7 +411,7 @@ impl<H: Host> Device<H> {
                 if let Some(srq) = &init.srq {
                     *self.dependents.lock().srqs.entry(srq.id).or_default() += 1;
                 }
-                self.schedule().grow(Class::data(0));
+                self.schedule().grow(Class::data(0), self.config().is_paced);
             }
             Err(_) => {
                 self.unuse_pd(init.pd);

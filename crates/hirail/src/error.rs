@@ -8,6 +8,7 @@ use std::time::Duration;
 use hirail_rnic::VerbError;
 use hirail_rnic::mr::Access;
 use hirail_vocab::{CcOutOfRange, WcStatus};
+use hirail_wire::Gid;
 
 use crate::config::ConfigError;
 use crate::fork::Forked;
@@ -52,6 +53,16 @@ pub enum Error {
     /// The interface could not be opened as a raw port.
     #[error(transparent)]
     Raw(#[from] RawError),
+    /// The interface cannot join a multicast group.
+    #[error("cannot join the multicast group {} on the interface {interface}: {error}", .group.to_ip())]
+    Multicast {
+        /// The group.
+        group: Gid,
+        /// The interface.
+        interface: String,
+        /// Why not.
+        error: io::Error,
+    },
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -155,6 +166,17 @@ pub enum Error {
     /// The out-of-band connection failed.
     #[error("the connection to the peer failed: {0}")]
     OutOfBand(io::Error),
+}
+
+impl Error {
+    /// What `error` says about joining `group`.
+    pub(crate) fn join(group: Gid, interface: &str, error: io::Error) -> Self {
+        Self::Multicast {
+            group,
+            interface: interface.to_owned(),
+            error,
+        }
+    }
 }
 
 fn hint(status: WcStatus, never_heard: bool) -> &'static str {

@@ -8,6 +8,7 @@ use hirail_vocab::{Counter, DropReason};
 use hirail_wire::Gid;
 
 use super::Threads;
+use crate::error::Error;
 use crate::port::Sweep;
 
 /// A packet as a link delivers it: its ICRC has been found right.
@@ -51,8 +52,8 @@ pub(crate) trait Link: Send {
     /// Most packets and bytes of one run.
     fn budget(&self) -> Budget;
 
-    /// Packets of this group shall arrive from now on.
-    fn join(&mut self, group: Gid);
+    /// Packets of this group shall arrive from now on. Where that cannot be, nothing has changed.
+    fn join(&mut self, group: Gid) -> Result<(), Error>;
 
     /// No more packets of this group.
     fn leave(&mut self, group: Gid);

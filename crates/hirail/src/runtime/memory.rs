@@ -331,8 +331,9 @@ impl Link for MemoryLink {
         true
     }
 
-    fn join(&mut self, group: Gid) {
+    fn join(&mut self, group: Gid) -> Result<(), Error> {
         self.network.state().ports[self.index].groups.push(group);
+        Ok(())
     }
 
     fn leave(&mut self, group: Gid) {

@@ -24,10 +24,11 @@ use hirail_rnic::cq::CqId;
 use hirail_rnic::event::AsyncEvent;
 use hirail_rnic::mcast::GroupChange;
 use hirail_rnic::transmit::OpenClasses;
-use hirail_rnic::{Device, DeviceConfig, Event, Host, Instant};
+use hirail_rnic::{Device, DeviceConfig, Event, Host, Instant, Qp};
 
 use hirail_wire::Gid;
 
+use crate::error::Error;
 use crate::memory::UserRegion;
 use crate::port::{Sweep, sys};
 use crate::stat::Publisher;
@@ -192,14 +193,26 @@ impl Rnic {
         }
     }
 
-    /// The first member of a group has come, or the last one has gone: the link joins or leaves.
-    pub(crate) fn group_changed(&self, group: Gid, change: GroupChange) {
+    /// Attaches a QP to a group, which the link joins with the first member. Members come and go
+    /// with the driver in hand, so that who comes second finds the group joined or not there.
+    pub(crate) fn attach(&self, qp: &Qp<Threads>, group: Gid) -> Result<(), Error> {
         let mut driver = self.driver.lock().unwrap_or_else(|e| e.into_inner());
-        match change {
-            GroupChange::Opened => driver.link_mut().join(group),
-            GroupChange::Closed => driver.link_mut().leave(group),
-            GroupChange::None => {}
+        if self.device.attach_mcast(qp, group)? == GroupChange::Opened
+            && let Err(error) = driver.link_mut().join(group)
+        {
+            let _ = self.device.detach_mcast(qp, group);
+            return Err(error);
         }
+        Ok(())
+    }
+
+    /// Detaches a QP from a group, which the link leaves with the last member.
+    pub(crate) fn detach(&self, qp: &Qp<Threads>, group: Gid) -> Result<(), Error> {
+        let mut driver = self.driver.lock().unwrap_or_else(|e| e.into_inner());
+        if self.device.detach_mcast(qp, group)? == GroupChange::Closed {
+            driver.link_mut().leave(group);
+        }
+        Ok(())
     }
 
     /// Shows the counters to readers outside.

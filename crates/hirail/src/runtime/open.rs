@@ -87,7 +87,7 @@ fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Contex
         Auto::Auto => Segmentation::InThisHost(local_addresses(all)),
     };
     let transmitter = Transmitter::new(pool, &config.port);
-    let link = UdpLink::new(receiver, transmitter, recorder, device.index, segmentation);
+    let link = UdpLink::new(receiver, transmitter, recorder, device, segmentation);
     let rnic = Rnic::start(&device.name, engine, Box::new(link)).map_err(Error::Descriptor)?;
     Ok(Context::new(&device.name, rnic, Some(fast_paths)))
 }

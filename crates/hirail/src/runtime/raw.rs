@@ -34,6 +34,7 @@ use hirail_wire::{Encapsulation, FrameView, Gid, MacAddr};
 
 use super::link::{Link, Outcome, Sink};
 use super::{Threads, now};
+use crate::error::Error;
 use crate::port::raw::{FrameReceiver, FrameSender, Taken};
 use crate::port::{Receiver, Recorder, Sweep};
 use flow_control::{Backpressure, Stopped};
@@ -117,6 +118,7 @@ struct Held {
 struct RawLink {
     options: RawOptions,
     interface: u32,
+    interface_name: String,
     mac: MacAddr,
     is_loopback: bool,
     /// RoCE versions by GID index.
@@ -525,13 +527,22 @@ impl Link for RawLink {
         }
     }
 
-    fn join(&mut self, group: Gid) {
-        // Without membership no packets of the group arrive, which is what the user will see.
-        let _ = self.receiver.set_group(MacAddr::of_group(group), true);
-        let _ = self.port.join_multicast(group.to_ip(), self.interface);
+    fn join(&mut self, group: Gid) -> Result<(), Error> {
+        let mac = MacAddr::of_group(group);
+        let failed = |error| Error::join(group, &self.interface_name, error);
+        self.receiver.set_group(mac, true).map_err(failed)?;
+        // Routers and switches are told by the kernel, which knows groups of IP only.
+        if self.options.versions.has(RoceVersion::V2)
+            && let Err(error) = self.port.join_multicast(group.to_ip(), self.interface)
+        {
+            let _ = self.receiver.set_group(mac, false);
+            return Err(failed(error));
+        }
+        Ok(())
     }
 
     fn leave(&mut self, group: Gid) {
+        // It fails where the interface is gone, and the membership with it.
         let _ = self.receiver.set_group(MacAddr::of_group(group), false);
         let _ = self.port.leave_multicast(group.to_ip(), self.interface);
     }

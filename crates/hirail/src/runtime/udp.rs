@@ -14,6 +14,8 @@ use hirail_wire::{Gid, Icrc};
 
 use super::Threads;
 use super::link::{Arrival, Link, Outcome, Sink};
+use crate::devices::NetDevice;
+use crate::error::Error;
 use crate::port::{IcrcChecker, Path, PushError, Receiver, Recorder, Sweep, Transmitter};
 
 /// Packets of one run: what one message to the kernel can hold.
@@ -43,8 +45,9 @@ pub(crate) struct UdpLink {
     checker: IcrcChecker,
     transmitter: Transmitter,
     recorder: Option<Arc<Recorder>>,
-    /// Interface that link-local and multicast packets leave and arrive by.
+    /// Index of the interface that link-local and multicast packets leave and arrive by.
     interface: u32,
+    interface_name: String,
     segmentation: Segmentation,
 }
 
@@ -53,7 +56,7 @@ impl UdpLink {
         receiver: Receiver,
         mut transmitter: Transmitter,
         recorder: Option<Arc<Recorder>>,
-        interface: u32,
+        device: &NetDevice,
         segmentation: Segmentation,
     ) -> Self {
         if let Some(recorder) = &recorder {
@@ -64,7 +67,8 @@ impl UdpLink {
             checker: IcrcChecker::new(),
             transmitter,
             recorder,
-            interface,
+            interface: device.index,
+            interface_name: device.interface.clone(),
             segmentation,
         }
     }
@@ -208,12 +212,13 @@ impl Link for UdpLink {
         has_room
     }
 
-    fn join(&mut self, group: Gid) {
-        // Without membership no packets of the group arrive, which is what the user will see.
-        let _ = self.receiver.join_multicast(group.to_ip(), self.interface);
+    fn join(&mut self, group: Gid) -> Result<(), Error> {
+        let joined = self.receiver.join_multicast(group.to_ip(), self.interface);
+        joined.map_err(|error| Error::join(group, &self.interface_name, error))
     }
 
     fn leave(&mut self, group: Gid) {
+        // It fails where the interface is gone, and the membership with it.
         let _ = self.receiver.leave_multicast(group.to_ip(), self.interface);
     }
 

@@ -221,13 +221,11 @@ impl Qp {
     /// the group with its queue key.
     ///
     /// # Errors
-    /// Not a UD QP, not a group, or the device's limits.
+    /// Not a UD QP, not a group, the device's limits, or the interface cannot join the group.
     pub fn attach_multicast(&self, group: Gid) -> Result<(), Error> {
         crate::fork::check()?;
         let mut groups = self.groups();
-        let rnic = self.context().rnic();
-        let change = rnic.device.attach_mcast(&self.inner.qp, group)?;
-        rnic.group_changed(group, change);
+        self.context().rnic().attach(&self.inner.qp, group)?;
         groups.insert(group);
         Ok(())
     }
@@ -239,7 +237,7 @@ impl Qp {
     pub fn detach_multicast(&self, group: Gid) -> Result<(), Error> {
         crate::fork::check()?;
         let mut groups = self.groups();
-        self.inner.detach(group)?;
+        self.context().rnic().detach(&self.inner.qp, group)?;
         groups.remove(&group);
         Ok(())
     }
@@ -383,26 +381,16 @@ impl Qp {
     }
 }
 
-impl QpInner {
-    /// Detaches from one group, and the link from it if this was its last member.
-    fn detach(&self, group: Gid) -> Result<(), Error> {
-        let rnic = self.pd.context().rnic();
-        let change = rnic.device.detach_mcast(&self.qp, group)?;
-        rnic.group_changed(group, change);
-        Ok(())
-    }
-}
-
 impl Drop for QpInner {
     fn drop(&mut self) {
         if crate::fork::check().is_err() {
             return;
         }
         let groups = std::mem::take(&mut self.groups);
-        for group in groups.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            let _ = self.detach(group);
-        }
         let rnic = self.pd.context().rnic();
+        for group in groups.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            let _ = rnic.detach(&self.qp, group);
+        }
         // The application has seen messages that may not have been acknowledged yet.
         rnic.settle();
         let _ = rnic.device.destroy_qp(now(), &self.qp);

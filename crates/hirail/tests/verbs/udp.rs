@@ -1,6 +1,6 @@
 //! The same over UDP: two devices of this process at one port, every transport, both families.
 
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 
 use hirail::config::Config;
 use hirail::port::PortOptions;
@@ -122,4 +122,54 @@ fn datagrams_to_one_and_to_many() {
         assert_eq!(b.mr.to_vec(GRH, 7), b"to many");
         b.qp.detach_multicast(group).unwrap();
     }
+}
+
+/// Linux lets a socket into so many groups. Who is refused hears why and is in no group, and what
+/// was there before works on.
+#[test]
+fn a_group_that_cannot_be_joined() {
+    let file = "/proc/sys/net/ipv4/igmp_max_memberships";
+    let most: u16 = match std::fs::read_to_string(file).map(|text| text.trim().parse()) {
+        Ok(Ok(most @ 1..=1000)) => most,
+        other => return println!("skipped: {file} says {other:?}"),
+    };
+    let (a, b) = sides(QpType::Ud);
+    for side in [&a, &b] {
+        side.qp.activate_datagram(KEY).unwrap();
+    }
+    let group = |n: u16| Gid::from_ip(Ipv4Addr::new(239, 7, (n >> 8) as u8, n as u8).into());
+    for n in 0..most {
+        b.qp.attach_multicast(group(n)).unwrap();
+    }
+    let error = b.qp.attach_multicast(group(most)).unwrap_err();
+    let expected = format!(
+        "cannot join the multicast group {} on the interface lo: {}",
+        group(most).to_ip(),
+        std::io::Error::from_raw_os_error(libc::ENOBUFS),
+    );
+    assert_eq!(error.to_string(), expected);
+    // Rolled back: there is nothing to detach from.
+    let error = b.qp.detach_multicast(group(most)).unwrap_err();
+    assert!(matches!(error, hirail::Error::Verb(_)), "{error}");
+    // One less, and there is room again.
+    b.qp.detach_multicast(group(0)).unwrap();
+    b.qp.attach_multicast(group(most)).unwrap();
+    b.qp.post_recv(1, &[b.mr.slice(..GRH + 64)]).unwrap();
+    let wr = SendWr::send(1, &[]).with_inline(b"to many");
+    let path = Path {
+        gid_index: ipv4(&a) as u8,
+        ..Path::default()
+    };
+    let to = Destination::multicast(group(most), KEY);
+    a.carry_out(&wr.to(to).via(path));
+    assert_eq!(
+        (b.done().wr_id, b.mr.to_vec(GRH, 7)),
+        (1, b"to many".into())
+    );
+}
+
+fn ipv4(side: &Side) -> usize {
+    let gids = side.context.gids();
+    let is_ipv4 = |entry: &hirail::GidEntry| entry.gid.to_ip().is_ipv4();
+    gids.iter().position(is_ipv4).unwrap()
 }

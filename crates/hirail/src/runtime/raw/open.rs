@@ -231,6 +231,7 @@ impl RawLink {
         let cnp_priority = engine.dcqcn.cnp_priority();
         let link = Self {
             interface: device.index,
+            interface_name: device.interface.clone(),
             mac: MacAddr(device.mac),
             is_loopback: device.kind == Kind::Loopback,
             versions: engine.gids.iter().map(|entry| entry.version).collect(),

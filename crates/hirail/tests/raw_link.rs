@@ -760,20 +760,22 @@ fn asleep() {
     }
     let sent = context.counters().get(Counter::TxPrio3Packets);
     write(1);
-    // The priority of a datagram is not that of its queue pair.
-    let path = hirail::Path {
-        gid_index: gid,
-        service_level: 3,
-        ..hirail::Path::default()
-    };
+    // The priority of a datagram is that of its address handle.
     let short = [end.mr.slice(..8)];
-    datagrams
-        .post(
-            &SendWr::send(2, &short)
-                .to(Destination::unicast(&to, KEY))
-                .via(path),
-        )
-        .expect("posted");
+    let datagram = |wr_id, service_level| {
+        let path = hirail::Path {
+            gid_index: gid,
+            service_level,
+            ..hirail::Path::default()
+        };
+        let wr = SendWr::send(wr_id, &short).to(Destination::unicast(&to, KEY));
+        wr.via(path)
+    };
+    let (others, others_cq) = datagram_qp(&context, &pd);
+    datagrams.post(&datagram(2, 3)).expect("posted");
+    others.post(&datagram(3, 4)).expect("posted");
+    let wc = others_cq.wait_polling(PATIENCE).expect("completion");
+    assert_eq!((wc.status, wc.wr_id), (WcStatus::Success, 3), "not stopped");
     let before = cpu_time();
     sleep(Duration::from_secs(1));
     let used = cpu_time() - before;
@@ -781,9 +783,10 @@ fn asleep() {
     let counters = context.counters();
     let now_sent = counters.get(Counter::TxPrio3Packets);
     assert_eq!(now_sent, sent, "it is stopped");
-    let wc = cq.wait_polling(PATIENCE).expect("completion");
-    assert_eq!((wc.status, wc.wr_id), (WcStatus::Success, 2), "it has left");
+    assert!(cq.poll_one().expect("polled").is_none(), "it is stopped");
     wire.say("go on");
+    let wc = cq.wait_polling(PATIENCE).expect("completion");
+    assert_eq!((wc.status, wc.wr_id), (WcStatus::Success, 2));
     end.expect(1);
     wire.meet("done");
 }
@@ -816,9 +819,10 @@ fn lull() {
     let pd = context.alloc_pd().expect("PD");
     let end = End::connect(&wire, &context, &pd, gid, 3, MESSAGE);
     let (datagrams, cq) = datagram_qp(&context, &pd);
-    datagrams
-        .post_recv(1, &[end.mr.slice(..64)])
-        .expect("posted");
+    for wr_id in 0..2 {
+        let into = [end.mr.slice(..64)];
+        datagrams.post_recv(wr_id, &into).expect("posted");
+    }
     let own = datagrams.endpoint(gid).expect("endpoint");
     wire.say(&own.to_string());
     let device = device(CABLE);
@@ -831,6 +835,8 @@ fn lull() {
     wire.meet("ready");
     order(u16::MAX);
     assert_eq!(wire.hear(), "go on");
+    let wc = cq.wait_polling(PATIENCE).expect("completion");
+    assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, 48));
     assert!(cq.poll_one().expect("polled").is_none(), "it was stopped");
     order(0);
     let wc = cq.wait_polling(PATIENCE).expect("completion");

@@ -99,6 +99,14 @@ impl<H: Host> Schedule<H> {
         self.ready[class.index()].push_back((work, qp));
     }
 
+    /// Takes a QP out of a line; whether it stood there.
+    pub(crate) fn withdraw(&mut self, class: Class, work: Work, qp: &Arc<Qp<H>>) -> bool {
+        let line = &mut self.ready[class.index()];
+        let is_it = |(what, who): &(Work, Arc<Qp<H>>)| *what == work && Arc::ptr_eq(who, qp);
+        let place = line.iter().position(is_it);
+        place.and_then(|place| line.remove(place)).is_some()
+    }
+
     pub(crate) fn pace(&mut self, at: Instant, class: Class, qp: Arc<Qp<H>>) {
         self.sequence += 1;
         self.paced.push(Reverse(Paced {

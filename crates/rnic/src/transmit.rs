@@ -11,7 +11,8 @@ use crate::qp::Qp;
 use crate::send_queue::Cursor;
 
 /// Traffic class of the engine's transmit side. Classes 0 to 7 are the priorities of the QPs' data
-/// (requests and READ responses); acknowledgements and CNPs have classes of their own, so that a
+/// (requests and READ responses; a datagram's priority is that of its address handle, so a UD QP
+/// waits for the class of its next WQE); acknowledgements and CNPs have classes of their own, so that a
 /// paused priority never blocks them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Class(u8);

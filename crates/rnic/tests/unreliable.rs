@@ -3,8 +3,9 @@
 use expect_test::{Expect, expect};
 use hirail_rnic::mr::Access;
 use hirail_rnic::qp::attr::AddressVector;
+use hirail_rnic::transmit::{Budget, Class, OpenClasses, Run};
 use hirail_rnic::{SendFlags, SendOp, SendWr, UdDestination};
-use hirail_vocab::{Counter, QpType};
+use hirail_vocab::{Counter, QpState, QpType};
 use hirail_wire::{Deth, Ext, Lkey, Operation as Op, QKey, Qpn, Rkey, Service};
 use testkit::script::{PEER, Packet, Script, packet, write_to};
 use testkit::{Setup, wr};
@@ -223,7 +224,7 @@ fn uc_send_errors_stop_the_send_queue_only() {
         .show_state()
         .post(4, SendOp::Send, 10)
         .recv(uc(Op::WriteOnly, 500).reth(0, 4).bytes(4));
-    s.modify(hirail_vocab::QpState::Rts);
+    s.modify(QpState::Rts);
     s.post(5, SendOp::Send, 10);
     check(
         &mut s,
@@ -305,6 +306,93 @@ fn datagrams_go_where_they_are_sent() {
         0.000     send  wr 4 SUCCESS SEND 0 bytes
     "#]],
     );
+}
+
+/// A datagram waits for the priority of its own address handle, whatever was sent before; those
+/// behind it in the queue wait with it.
+#[test]
+fn a_paused_priority_holds_back_its_own_datagrams() {
+    let mut s = ud();
+    let at = |wr_id: u64, sl: u8| {
+        let destination = UdDestination {
+            av: AddressVector {
+                sl,
+                ..AddressVector::to(testkit::net::gids(1)[0])
+            },
+            qpn: Qpn::new(0x22),
+            qkey: QKey(5),
+        };
+        SendWr {
+            ud: Some(destination),
+            flags: SendFlags {
+                signaled: true,
+                ..SendFlags::default()
+            },
+            ..wr(wr_id, SendOp::Send, &[])
+        }
+    };
+    let all_but = |priority| OpenClasses::ALL.without(Class::data(priority));
+    s.note("priority 0 is paused, which no datagram has")
+        .link_open(all_but(0))
+        .post_wr(&at(1, 3))
+        .note("priority 3 is paused")
+        .link_open(all_but(3))
+        .post_wr(&at(2, 5))
+        .post_wr(&at(3, 8 + 3))
+        .post_wr(&at(4, 5))
+        .note("priority 5 is paused")
+        .link_open(all_but(5))
+        .note("nothing is paused")
+        .link_open(OpenClasses::ALL)
+        .note("a reset while priority 3 holds it back")
+        .link_open(all_but(3))
+        .post_wr(&at(5, 3));
+    s.modify(QpState::Reset);
+    s.to_rtr();
+    s.to_rts();
+    s.post_wr(&at(6, 5));
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     -- priority 0 is paused, which no datagram has
+        0.000     post  SEND wr 1, 0 bytes
+        0.000     -> SEND Only psn 100 to 0x000022 qkey 5
+        0.000     send  wr 1 SUCCESS SEND 0 bytes
+        0.000     -- priority 3 is paused
+        0.000     post  SEND wr 2, 0 bytes
+        0.000     -> SEND Only psn 101 to 0x000022 qkey 5
+        0.000     send  wr 2 SUCCESS SEND 0 bytes
+        0.000     post  SEND wr 3, 0 bytes
+        0.000     post  SEND wr 4, 0 bytes
+        0.000     -- priority 5 is paused
+        0.000     -> SEND Only psn 102 to 0x000022 qkey 5
+        0.000     send  wr 3 SUCCESS SEND 0 bytes
+        0.000     -- nothing is paused
+        0.000     -> SEND Only psn 103 to 0x000022 qkey 5
+        0.000     send  wr 4 SUCCESS SEND 0 bytes
+        0.000     -- a reset while priority 3 holds it back
+        0.000     post  SEND wr 5, 0 bytes
+        0.000     modify to RESET
+        0.000     post  SEND wr 6, 0 bytes
+        0.000     -> SEND Only psn 100 to 0x000022 qkey 5
+        0.000     send  wr 6 SUCCESS SEND 0 bytes
+    "#]],
+    );
+
+    // What is posted while packets are with the link waits for its own priority, too.
+    let (device, qp, now) = (&s.end.device, &s.end.qp, s.now());
+    let mut run = Run::new();
+    let budget = Budget {
+        packets: 8,
+        bytes: 1 << 16,
+    };
+    device.post_send(now, qp, &at(7, 3)).expect("room");
+    assert!(device.poll_transmit(now, OpenClasses::ALL, budget, &mut run));
+    device.post_send(now, qp, &at(8, 5)).expect("room");
+    device.sent(now, &mut run, 1);
+    assert!(device.poll_transmit(now, all_but(3), budget, &mut run));
+    assert_eq!((run.class(), run.flow().priority), (Class::data(5), 5));
+    device.sent(now, &mut run, 1);
 }
 
 /// `transport.md` 3.18: silent drops, each counted, and the receive request stays.

@@ -106,10 +106,9 @@ struct Staged {
     outcome: usize,
 }
 
-/// A frame that cannot go yet: its destination is being asked for, or it is a datagram of a queue
-/// pair whose class is open while its own priority is stopped. To the engine it has left.
+/// A frame that cannot go yet: its destination is being asked for. To the engine it has left.
 struct Held {
-    pending: Option<(IpAddr, IpAddr)>,
+    pending: (IpAddr, IpAddr),
     priority: u8,
     frame: Vec<u8>,
 }
@@ -288,7 +287,7 @@ impl RawLink {
     }
 
     /// Keeps the staged frames until they can go.
-    fn hold(&mut self, route: &Route, outcome: &mut Outcome) {
+    fn hold(&mut self, pending: (IpAddr, IpAddr), priority: u8, outcome: &mut Outcome) {
         for staged in self.staged.drain(..) {
             outcome.taken += 1;
             if self.held.len() == MOST_HELD {
@@ -296,8 +295,8 @@ impl RawLink {
                 continue;
             }
             self.held.push(Held {
-                pending: route.pending,
-                priority: route.priority,
+                pending,
+                priority,
                 frame: self.staging[staged.start..staged.end].to_vec(),
             });
         }
@@ -314,17 +313,16 @@ impl RawLink {
                 self.held.push(held);
                 continue;
             }
-            if let Some((source, destination)) = held.pending {
-                match self.neighbours.resolve(now, source, destination) {
-                    Answer::Known(mac) => held.frame[..6].copy_from_slice(&mac.0),
-                    Answer::Pending => {
-                        self.held.push(held);
-                        continue;
-                    }
-                    Answer::Unreachable => {
-                        self.tally.add(Counter::PortXmitDiscards, 1);
-                        continue;
-                    }
+            let (source, destination) = held.pending;
+            match self.neighbours.resolve(now, source, destination) {
+                Answer::Known(mac) => held.frame[..6].copy_from_slice(&mac.0),
+                Answer::Pending => {
+                    self.held.push(held);
+                    continue;
+                }
+                Answer::Unreachable => {
+                    self.tally.add(Counter::PortXmitDiscards, 1);
+                    continue;
                 }
             }
             let end = held.frame.len();
@@ -482,7 +480,6 @@ impl Link for RawLink {
                 faulted: false,
             },
         );
-        let open = self.stopped.open(now);
         // The priority of what is staged.
         let mut staged = 0;
         for (index, run) in runs.iter().enumerate() {
@@ -493,8 +490,7 @@ impl Link for RawLink {
                 self.tally.add(Counter::PortXmitDiscards, lost as u64);
                 continue;
             };
-            let is_held = route.pending.is_some() || !open.contains(Class::data(route.priority));
-            let is_other = route.priority != staged || is_held;
+            let is_other = route.priority != staged || route.pending.is_some();
             if is_other && !self.flush(staged, outcomes) {
                 return false;
             }
@@ -506,8 +502,8 @@ impl Link for RawLink {
                     Ok(next) => (next, false),
                     Err((next, Fault)) => (next, true),
                 };
-                if is_held {
-                    self.hold(&route, &mut outcomes[index]);
+                if let Some(pending) = route.pending {
+                    self.hold(pending, route.priority, &mut outcomes[index]);
                 } else if next < run.packets().len() {
                     // Also what comes before a fault must be known to have left.
                     if !self.flush(staged, outcomes) {

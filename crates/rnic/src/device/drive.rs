@@ -51,6 +51,11 @@ impl<H: Host> Device<H> {
                 }
                 continue;
             }
+            if matches!(work, Work::Requests | Work::Responses) && q.class != class {
+                // Its priority changed just when it was called up.
+                q.schedule(cx, work);
+                continue;
+            }
             if let Some(flow) = &q.flow {
                 run.set_flow(**flow);
             }
@@ -68,7 +73,7 @@ impl<H: Host> Device<H> {
                     }
                     Offer::Paced(at) => {
                         q.queued |= work.bit();
-                        self.schedule().pace(at, q.class, Arc::clone(&qp));
+                        self.schedule().pace(at, class, Arc::clone(&qp));
                         self.pass_turn(q, &qp);
                         continue;
                     }

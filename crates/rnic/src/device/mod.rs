@@ -307,7 +307,7 @@ impl<H: Host> Device<H> {
             hop_limit: av.hop_limit,
             flow_label: av.flow_label,
             udp_source_port: udp_source_port(local, remote, av.flow_label),
-            priority: av.sl & 7,
+            priority: av.priority(),
             destination_mac: av.dmac,
         })
     }

@@ -411,7 +411,12 @@ impl<H: Host> Device<H> {
                 if let Some(srq) = &init.srq {
                     *self.dependents.lock().srqs.entry(srq.id).or_default() += 1;
                 }
-                self.schedule().grow(Class::data(0), self.config().is_paced);
+                let mut schedule = self.schedule();
+                schedule.grow(Class::data(0), self.config().is_paced);
+                if init.qp_type.is_datagram() {
+                    // Any priority may be that of its next datagram.
+                    (1..8).for_each(|priority| schedule.admit(Class::data(priority)));
+                }
             }
             Err(_) => {
                 self.unuse_pd(init.pd);

@@ -116,6 +116,11 @@ impl AddressVector {
             port: 1,
         }
     }
+
+    /// Priority of packets on this path, 0 to 7.
+    pub const fn priority(&self) -> u8 {
+        self.sl & 7
+    }
 }
 
 /// State of path migration (`enum ibv_mig_state`). hirail keeps what is set and never migrates.

@@ -92,7 +92,7 @@ pub(crate) struct Inner<H: Host> {
     pub(crate) offered: u8,
     /// A completion queue was full: the QP fails at the end of the call.
     pub(crate) cq_overrun: bool,
-    /// Data class.
+    /// Data class: of the connection, or of the next datagram.
     pub(crate) class: Class,
     pub(crate) mtu: PathMtu,
     /// A CNP is owed to the peer.
@@ -179,6 +179,9 @@ impl<H: Host> Inner<H> {
 
     /// Puts the QP in line for `work`, once.
     pub(crate) fn schedule(&mut self, cx: Cx<'_, H>, work: Work) {
+        if work == Work::Requests && cx.qp.qp_type.is_datagram() {
+            self.follow_priority(cx);
+        }
         if self.queued & work.bit() != 0 {
             return;
         }
@@ -189,6 +192,30 @@ impl<H: Host> Inner<H> {
             Work::Cnp => Class::CNP,
         };
         cx.device.schedule().push(class, work, Arc::clone(cx.qp));
+    }
+
+    /// The next datagram's priority decides where a datagram QP stands in line.
+    fn follow_priority(&mut self, cx: Cx<'_, H>) {
+        let next = self.requester.cursor.wqe;
+        if next == self.sq.tail() {
+            return;
+        }
+        let priority = self.sq.destination(next).map(|to| to.av.priority());
+        let class = priority.map_or(self.class, Class::data);
+        if class == self.class {
+            return;
+        }
+        let bit = Work::Requests.bit();
+        // Who is not in line any more has just been called up, and is sent to the right one.
+        if self.queued & bit != 0
+            && cx
+                .device
+                .schedule()
+                .withdraw(self.class, Work::Requests, cx.qp)
+        {
+            self.queued &= !bit;
+        }
+        self.class = class;
     }
 
     /// Asks the host for a timer when the QP needs one earlier than the one it has.

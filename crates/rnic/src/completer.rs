@@ -338,6 +338,7 @@ pub(crate) fn handle_timeout<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
         }
     }
     crate::recovery::handle_timeout(cx, q);
+    crate::responder::conversation::handle_timeout(cx, q);
     q.refresh_timer(cx);
 }
 

@@ -6,6 +6,7 @@ use hirail_wire::{Gid, PathMtu, Qpn};
 
 use crate::pacing::{Dcqcn, DcqcnParams};
 use crate::recovery::RecoveryKind;
+use crate::time::Span;
 use crate::window::WindowConfig;
 
 /// Limits of a device, reported as a card would (`ibv_query_device`).
@@ -115,6 +116,8 @@ pub struct DeviceConfig {
     /// A READ is asked for in pieces of this many bytes, rounded down to the path MTU. The
     /// responses in flight are bounded by nothing else.
     pub read_request_bytes: u32,
+    /// How long an ACK may wait for the application's answer in a conversation; zero: it never waits.
+    pub ack_delay: Span,
     /// Loss recovery of new QPs.
     pub recovery: RecoveryKind,
     /// Congestion control: parameters of both points.
@@ -138,6 +141,7 @@ impl Default for DeviceConfig {
             port_mtu: PathMtu::Mtu4096,
             window: WindowConfig::default(),
             read_request_bytes: 64 << 10,
+            ack_delay: Span::ZERO,
             recovery: RecoveryKind::GoBackN,
             dcqcn: Arc::new(default_dcqcn()),
             is_paced: false,

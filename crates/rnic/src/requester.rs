@@ -427,8 +427,19 @@ impl Builder {
         };
         let is_reliable = cx.qp.qp_type.is_reliable();
         if is_reliable {
-            if cost > self.room {
-                return Err(Stop::WindowFull { need: cost });
+            let need = if run.is_empty() && cost > 0 && !q.requester.must_ask() {
+                // Nothing is lost by waiting a little: small pieces of a message would cost the link
+                // and the peer more than what they carry is worth.
+                let packets = u64::from(wqe.packets - packet);
+                let bytes = wqe.payload_bytes(packet, wqe.packets, q.mtu);
+                (bytes + packets * PACKET_OVERHEAD).min(2 * self.ask_every)
+            } else {
+                cost
+            };
+            if need.max(cost) > self.room {
+                return Err(Stop::WindowFull {
+                    need: need.max(cost),
+                });
             }
             if !self.is_within_reach(q, psn, 1) {
                 return Err(Stop::NoRoom);

@@ -4,8 +4,11 @@ use expect_test::{Expect, expect};
 use hirail_rnic::mr::Access;
 use hirail_rnic::transmit::{Class, OpenClasses};
 use hirail_rnic::wr::Sge;
+use hirail_rnic::{SendOp, Span};
 use hirail_vocab::{Counter, DropReason, QpType};
-use hirail_wire::{Ext, Feth, FlushRange, Lkey, Operation as Op, Reth, Rkey, RnrTimer, Service};
+use hirail_wire::{
+    AckTimeout, Ext, Feth, FlushRange, Lkey, Operation as Op, Reth, Rkey, RnrTimer, Service,
+};
 use testkit::script::{Packet, Script, packet, rc};
 use testkit::{BASE, Setup};
 
@@ -1250,4 +1253,74 @@ fn packets_that_are_none_of_ours() {
     assert_eq!(s.end.memory.stores(), 0);
     let counters = s.end.device.counters();
     assert_eq!(counters.get(DropReason::WrongSource.counter()), 1);
+}
+
+/// The application answers each message and the peer sends the next one: one ACK says it for both. A
+/// wait in vain ends that; what is no plain new message is answered at once.
+#[test]
+fn in_a_conversation_an_ack_waits_for_the_next_message() {
+    let setup = Setup {
+        timeout: AckTimeout::new(14),
+        ..Setup::default()
+    };
+    let mut s = Script::new(setup, |config| config.ack_delay = Span::from_us(50));
+    for wr_id in 1..=16 {
+        s.post_recv(wr_id, 100);
+    }
+    s.link_open(OpenClasses::DATA).recv(send(500, 8));
+    s.note("answered before the ACK has left")
+        .post(100, SendOp::Send, 8)
+        .link_open(OpenClasses::ALL)
+        .wait(20.0)
+        .recv(send(501, 8))
+        .wait(40.0);
+    s.note("that was right: the next one waits at once")
+        .recv(send(502, 8))
+        .wait(60.0);
+    s.note("in vain").recv(send(503, 8));
+    s.note("duplicates and gaps never wait")
+        .recv(send(503, 8))
+        .recv(send(505, 8));
+    check(
+        &mut s,
+        &expect![[r#"
+            0.000     post  RECV wr 1, 100 bytes
+            0.000     post  RECV wr 2, 100 bytes
+            0.000     post  RECV wr 3, 100 bytes
+            0.000     post  RECV wr 4, 100 bytes
+            0.000     post  RECV wr 5, 100 bytes
+            0.000     post  RECV wr 6, 100 bytes
+            0.000     post  RECV wr 7, 100 bytes
+            0.000     post  RECV wr 8, 100 bytes
+            0.000     post  RECV wr 9, 100 bytes
+            0.000     post  RECV wr 10, 100 bytes
+            0.000     post  RECV wr 11, 100 bytes
+            0.000     post  RECV wr 12, 100 bytes
+            0.000     post  RECV wr 13, 100 bytes
+            0.000     post  RECV wr 14, 100 bytes
+            0.000     post  RECV wr 15, 100 bytes
+            0.000     post  RECV wr 16, 100 bytes
+            0.000     <- SEND Only psn 500 ack : 8
+            0.000     recv  wr 1 SUCCESS RECV 8 bytes
+            0.000     -- answered before the ACK has left
+            0.000     post  SEND wr 100, 8 bytes
+            0.000     -> SEND Only psn 100 ack : 8
+            20.000    <- SEND Only psn 501 ack : 8
+            20.000    recv  wr 2 SUCCESS RECV 8 bytes
+            50.000    -> ACK psn 501 credits 12 msn 2
+            60.000    -- that was right: the next one waits at once
+            60.000    <- SEND Only psn 502 ack : 8
+            60.000    recv  wr 3 SUCCESS RECV 8 bytes
+            110.000   -> ACK psn 502 credits 12 msn 3
+            120.000   -- in vain
+            120.000   <- SEND Only psn 503 ack : 8
+            120.000   recv  wr 4 SUCCESS RECV 8 bytes
+            120.000   -> ACK psn 503 credits 12 msn 4
+            120.000   -- duplicates and gaps never wait
+            120.000   <- SEND Only psn 503 ack : 8
+            120.000   -> ACK psn 503 credits 12 msn 4
+            120.000   <- SEND Only psn 505 ack : 8
+            120.000   -> NAK psn 504 PsnSequenceError msn 4
+        "#]],
+    );
 }

@@ -242,7 +242,8 @@ impl Rdma {
     fn receives(job: &Job) -> usize {
         match job.test {
             Test::SendBw => job.depth.max(2),
-            Test::SendLat => 4,
+            // An ACK can wait while the peer has receives left that it knows of.
+            Test::SendLat => 64,
             _ => 0,
         }
     }

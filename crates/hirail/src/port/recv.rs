@@ -117,7 +117,7 @@ struct Source {
 }
 
 /// After so many empty polls a socket is left to the sweeps.
-const QUIET: u32 = 256;
+const QUIET: u32 = 2048;
 /// A polling thread looks at all sockets once in so many calls.
 const SWEEP_EVERY: u32 = 16;
 /// Most messages per system call.

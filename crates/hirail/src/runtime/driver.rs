@@ -61,18 +61,6 @@ impl Driver {
         sent | received | fired
     }
 
-    /// Drives until nothing moves any more, at most `steps` times.
-    pub(crate) fn exhaust(&mut self, rnic: &Rnic, steps: usize) -> bool {
-        let mut moved = false;
-        for _ in 0..steps {
-            if !self.step(rnic, super::now(), Sweep::All) {
-                break;
-            }
-            moved = true;
-        }
-        moved
-    }
-
     /// Sends what is ready of `classes`.
     pub(crate) fn transmit(&mut self, rnic: &Rnic, now: Instant, classes: OpenClasses) -> bool {
         let now = self.advance(now);

@@ -8,6 +8,7 @@
 //! - the progress thread ([`progress`]), which sleeps while others poll and takes over when nobody
 //!   does, so that one-sided operations complete although the application never calls in.
 
+mod attention;
 pub(crate) mod driver;
 pub(crate) mod link;
 pub(crate) mod memory;
@@ -112,24 +113,25 @@ impl Rnic {
         drove == Drove::Moved
     }
 
-    /// Called after work was posted: sends what can be sent now. Acknowledgements wait: what was
+    /// Called after work was posted: sends what can be sent now. Acknowledgements come last: what was
     /// posted is often the answer that the peer waits for.
     pub(crate) fn doorbell(&self) {
         let start = now();
         self.rung.store(true, Ordering::Release);
         self.try_drive(|rnic, driver| {
-            let moved = driver.transmit(rnic, now(), OpenClasses::DATA);
+            let moved = driver.transmit(rnic, start, OpenClasses::DATA);
+            driver.transmit(rnic, start, OpenClasses::ALL);
             self.progress.ensure_wakeup(driver.next_wakeup(rnic));
             rnic.dispatch_events();
             moved
         });
-        // Who posts without a pause drives as well as who polls.
-        self.progress.polled(start, now());
+        self.progress.posted(start, now());
     }
 
-    /// Sends what is ready, waiting for whoever drives. Before objects go: what the application has
+    /// Sends what is ready, waiting for whoever drives. Before a QP goes: what the application has
     /// seen of the peer must be acknowledged.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn settle(&self, qp: &Arc<Qp<Threads>>) {
+        self.device.acknowledge(now(), qp);
         let mut driver = self.driver.lock().unwrap_or_else(|e| e.into_inner());
         // Bounded, should others post without end.
         for _ in 0..64 {

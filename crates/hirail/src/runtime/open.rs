@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hirail_rnic::{DeviceConfig, GidEntry, RoceVersion, WindowConfig};
+use hirail_rnic::{DeviceConfig, GidEntry, RoceVersion, Span, WindowConfig};
 use hirail_wire::Qpn;
 
 use super::Rnic;
@@ -20,6 +20,9 @@ const WINDOW: u64 = 1 << 20;
 
 /// Bytes in flight to a destination at the start.
 const INITIAL_WINDOW: u64 = 256 << 10;
+
+/// How long an ACK may wait in a conversation: some round trips between processes that poll.
+const ACK_DELAY: Span = Span::from_us(100);
 
 /// Line rate where the interface does not tell one.
 const ASSUMED_RATE_BPS: u64 = 100_000_000_000;
@@ -127,6 +130,7 @@ pub(super) fn engine(
             minimum: WindowConfig::default().minimum.min(maximum),
             ..WindowConfig::default()
         },
+        ack_delay: ACK_DELAY,
         recovery: config.recovery,
         dcqcn: Arc::new(dcqcn),
         is_paced: config.dcqcn.or(device.kind != Kind::Loopback),

@@ -1,38 +1,62 @@
 //! The progress thread: drives when nobody else does.
 //!
-//! While an application polls a completion queue without a pause, packets do not wake the thread; it
-//! only looks every half millisecond whether the polling goes on. Otherwise it sleeps until a packet,
-//! a timer or a doorbell wakes it, and then drives until nothing moves. So the longest that a packet
-//! waits after polling stops is two looks; and an application that polls memory, with a completion
-//! queue looked at now and then, is served by this thread.
+//! While an application polls a completion queue ([`Attention`] finds out), neither packets nor timers
+//! wake the thread. Who polls puts off a watchdog from time to time; it wakes the thread when polling
+//! stops, so that no packet waits longer than [`GRACE`]. Otherwise the thread sleeps until a packet, a
+//! timer or a doorbell wakes it, and then drives until nothing moves.
+//!
+//! An application that posts now and then and waits by polling memory is served by this thread, which
+//! stays awake between its packets: taking turns on a processor is quicker than to be woken. Where
+//! something else keeps the processor busy that is the worse choice, and the thread soon notices.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-use std::thread::{self, Thread};
+use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::Duration;
 
+use super::attention::Attention;
 use super::link::Link;
 use super::{Drove, Rnic, now};
-use crate::port::sys;
+use crate::port::{Sweep, sys};
 use hirail_rnic::{Instant, Span};
 
-/// Time between two looks while others drive.
-const LOOK: Duration = Duration::from_micros(500);
+/// The watchdog wakes the thread so long after it was put off for the last time.
+pub(super) const GRACE: Duration = Duration::from_micros(900);
 
-/// A shorter pause between two polls still counts as polling: the application looks at what it got.
-const PAUSE_NS: u64 = 3_000;
+/// Time between two times that it is put off: a system call, so not too often.
+const PUT_OFF_NS: u64 = 400_000;
+
+/// [`Shared::put_off_at`] while the thread is not waiting for the watchdog.
+const NEVER: u64 = u64::MAX;
+
+/// A longer time between two polls or posts is a pause: the application was at something else, or
+/// had to leave the processor.
+const PAUSE_NS: u64 = 50_000;
+
+/// Polls that make up for a pause.
+const POLLS_PER_PAUSE: u64 = 8;
 
 /// Time between two publications of the counters while there is traffic.
-const PUBLISH: Span = Span::from_ms(50);
+const PUBLISH: Duration = Duration::from_millis(50);
 
 /// After so much silence the counters are published once more.
 const QUIET: Duration = Duration::from_millis(60);
 
-/// Steps without a pause while driving.
-const STEPS: usize = 64;
+/// The thread stays awake while the last packet and the last call of the application are so recent.
+const RECENT: Span = Span::from_us(300);
+
+/// To yield the processor takes longer than this only where another thread computes.
+const LATE: Span = Span::from_ms(1);
+
+/// How long the thread does without staying awake after it came to be late, the first time and at
+/// most.
+const REGRET: (Span, Span) = (Span::from_ms(10), Span::from_ms(1000));
+
+/// So many turns in time after each other are a new start.
+const TIMELY: u32 = 1000;
 
 struct Shared {
     /// Becomes readable to wake the thread.
@@ -41,12 +65,18 @@ struct Shared {
     timer: OwnedFd,
     /// When it expires, in nanoseconds; `u64::MAX` for never.
     wakeup: AtomicU64,
-    /// Nanoseconds that applications have spent polling, short pauses included.
-    polling: AtomicU64,
-    /// When the last poll ended.
-    last_poll: AtomicU64,
+    /// Polls of completion queues that found them empty.
+    polls: AtomicU64,
+    /// When the last poll or post ended.
+    last_call: AtomicU64,
+    /// Expires when applications have stopped polling.
+    watchdog: OwnedFd,
+    /// When it is to be put off.
+    put_off_at: AtomicU64,
+    /// Pauses since it was put off last, and `polls` then.
+    pauses: AtomicU64,
+    polls_then: AtomicU64,
     stop: AtomicBool,
-    thread: OnceLock<Thread>,
 }
 
 /// How others reach the progress thread.
@@ -59,19 +89,26 @@ impl Handle {
     pub(crate) fn wake(&self) {
         // It fails only when the counter would overflow: then it is readable anyway.
         let _ = (&self.shared.bell).write(&1u64.to_ne_bytes());
-        if let Some(thread) = self.shared.thread.get() {
-            thread.unpark();
-        }
     }
 
     /// Somebody polled from `start` to `end`.
     #[inline]
     pub(crate) fn polled(&self, start: Instant, end: Instant) {
+        self.shared.polls.fetch_add(1, Ordering::Relaxed);
+        self.posted(start, end);
+    }
+
+    /// Somebody posted, which took from `start` to `end`.
+    #[inline]
+    pub(crate) fn posted(&self, start: Instant, end: Instant) {
         let (start, end) = (start.as_ns() as u64, end.as_ns() as u64);
-        let last = self.shared.last_poll.swap(end, Ordering::Relaxed);
-        let pause = start.saturating_sub(last);
-        let spent = end - start + if pause < PAUSE_NS { pause } else { 0 };
-        self.shared.polling.fetch_add(spent, Ordering::Relaxed);
+        let last = self.shared.last_call.swap(end, Ordering::Relaxed);
+        if start.saturating_sub(last) > PAUSE_NS {
+            self.shared.pauses.fetch_add(1, Ordering::Relaxed);
+        }
+        if end >= self.shared.put_off_at.load(Ordering::Relaxed) {
+            self.shared.put_off(end);
+        }
     }
 
     /// The engine wants to be called at `at`, perhaps earlier than the thread knows.
@@ -91,6 +128,46 @@ impl Handle {
 }
 
 impl Shared {
+    fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    /// Puts the watchdog off, if applications have polled with hardly a pause.
+    #[cold]
+    fn put_off(&self, now: u64) {
+        let due = self.put_off_at.load(Ordering::Relaxed);
+        let (relaxed, slot) = (Ordering::Relaxed, &self.put_off_at);
+        let is_ours = slot.compare_exchange(due, now + PUT_OFF_NS, relaxed, relaxed);
+        if due == NEVER || is_ours.is_err() {
+            return;
+        }
+        let polls = self.polls();
+        let polled = polls.saturating_sub(self.polls_then.swap(polls, relaxed));
+        if polled >= POLLS_PER_PAUSE * self.pauses.swap(0, relaxed) {
+            sys::set_timer(self.watchdog.as_fd(), GRACE);
+        }
+    }
+
+    /// Begins to rely on those who poll.
+    fn rely_on_polling(&self, now: Instant) {
+        // Nobody needs to set the other timer: who polls looks at all of them.
+        self.wakeup.store(0, Ordering::Relaxed);
+        self.pauses.store(0, Ordering::Relaxed);
+        self.polls_then.store(self.polls(), Ordering::Relaxed);
+        sys::set_timer(self.watchdog.as_fd(), GRACE);
+        let next = now.as_ns() as u64 + PUT_OFF_NS;
+        self.put_off_at.store(next, Ordering::Relaxed);
+    }
+
+    fn stop_relying(&self) {
+        self.put_off_at.store(NEVER, Ordering::Relaxed);
+        sys::set_timer(self.watchdog.as_fd(), Duration::ZERO);
+    }
+
+    fn last_call(&self) -> Instant {
+        Instant::from_ns(self.last_call.load(Ordering::Relaxed))
+    }
+
     fn set_timer(&self, at: Option<Instant>) {
         let (wakeup, delay) = match at {
             // Zero would mean never to the timer.
@@ -119,6 +196,7 @@ pub(crate) fn prepare(link: &dyn Link) -> io::Result<(Handle, Unstarted)> {
     let waiting = sys::epoll()?;
     let bell = sys::event()?;
     let timer = sys::timer()?;
+    let watchdog = sys::timer()?;
     let readable = link.readable()?;
     for (token, fd) in readable.iter().chain([&bell, &timer]).enumerate() {
         sys::epoll_add(waiting.as_fd(), fd.as_fd(), token as u64)?;
@@ -127,10 +205,13 @@ pub(crate) fn prepare(link: &dyn Link) -> io::Result<(Handle, Unstarted)> {
         bell: File::from(bell),
         timer,
         wakeup: AtomicU64::new(u64::MAX),
-        polling: AtomicU64::new(0),
-        last_poll: AtomicU64::new(0),
+        polls: AtomicU64::new(0),
+        last_call: AtomicU64::new(0),
+        watchdog,
+        put_off_at: AtomicU64::new(NEVER),
+        pauses: AtomicU64::new(0),
+        polls_then: AtomicU64::new(0),
         stop: AtomicBool::new(false),
-        thread: OnceLock::new(),
     });
     let handle = Handle {
         shared: Arc::clone(&shared),
@@ -148,58 +229,70 @@ pub(crate) fn prepare(link: &dyn Link) -> io::Result<(Handle, Unstarted)> {
 impl Unstarted {
     /// Starts it. It ends when the RNIC is gone.
     pub(crate) fn spawn(self, rnic: Weak<Rnic>) -> io::Result<()> {
-        let shared = Arc::clone(&self.shared);
-        let thread = thread::Builder::new()
+        thread::Builder::new()
             .name("hirail-progress".into())
-            .spawn(move || self.run(&rnic))?;
-        let _ = shared.thread.set(thread.thread().clone());
-        Ok(())
+            .spawn(move || self.run(&rnic))
+            .map(drop)
     }
 
     fn run(self, device: &Weak<Rnic>) {
         // Signals are the application's: its handlers run on its own threads.
         sys::block_signals();
+        sys::prefer_short_slices();
         let shared = &*self.shared;
-        let mut looked_at = now();
+        let mut attention = Attention::default();
+        let mut wakefulness = Wakefulness::default();
+
         let mut published_at = Instant::EPOCH;
-        let mut polling_seen = 0;
         while !shared.stop.load(Ordering::Acquire) {
-            if now().since(published_at) > PUBLISH {
-                published_at = now();
+            let start = now();
+            if start.since(published_at) > PUBLISH.into() {
+                published_at = start;
                 let Some(rnic) = device.upgrade() else { return };
                 rnic.publish();
             }
-            let polling = shared.polling.load(Ordering::Relaxed);
-            let elapsed = now().since(looked_at).as_ns();
-            let is_polled = polling - polling_seen > elapsed / 2;
-            looked_at = now();
-            polling_seen = polling;
-            if is_polled {
-                // Nobody needs to set the timer: the next look comes sooner.
-                shared.wakeup.store(0, Ordering::Relaxed);
-                thread::park_timeout(LOOK);
+            if attention.leaves(start, shared.polls()) {
+                shared.rely_on_polling(start);
+                let stopped = [shared.watchdog.as_fd(), shared.bell.as_fd()];
+                while !sys::wait_readable(&stopped, PUBLISH) {
+                    let Some(rnic) = device.upgrade() else { return };
+                    rnic.publish();
+                }
+                shared.stop_relying();
+                attention.stopped(now(), shared.polls());
+                published_at = Instant::EPOCH;
+                let _ = (&shared.bell).read(&mut [0; 8]);
                 continue;
             }
             let Some(rnic) = device.upgrade() else { return };
-            // The timer is set with the driver in hand, like everybody does who sets it: a later wish
-            // never hides an earlier one.
+            let stays = wakefulness.stays(start, shared.last_call());
             let drove = rnic.try_drive(|rnic, driver| {
-                let moved = driver.exhaust(rnic, STEPS);
-                if !moved {
+                let sweep = if stays { Sweep::Hot } else { Sweep::All };
+                let moved = driver.step(rnic, start, sweep);
+                if stays {
+                    shared.wakeup.store(0, Ordering::Relaxed);
+                } else if !moved {
+                    // The timer is set with the driver in hand, like everybody does who sets it: a
+                    // later wish never hides an earlier one.
                     shared.set_timer(driver.next_wakeup(rnic));
                 }
                 moved
             });
             drop(rnic);
             match drove {
-                Drove::Idle => {}
                 Drove::Moved => {
-                    thread::yield_now();
+                    wakefulness.moved(start);
+                    wakefulness.take_turns();
                     continue;
                 }
+                Drove::Idle if stays => {
+                    wakefulness.take_turns();
+                    continue;
+                }
+                Drove::Idle => {}
+                // The timer may be unset, and packets may be left: no sleep before it was seen to.
                 Drove::NotAtAll => {
-                    // The timer may be unset: no long sleep before it was seen to.
-                    thread::park_timeout(LOOK);
+                    wakefulness.take_turns();
                     continue;
                 }
             }
@@ -211,9 +304,51 @@ impl Unstarted {
                 drop(rnic);
                 sys::wait_readable(&[self.waiting.as_fd()], Duration::from_secs(3600));
             }
-            let mut drained = [0; 8];
-            let _ = (&shared.bell).read(&mut drained);
+            let _ = (&shared.bell).read(&mut [0; 8]);
             // The timer is set anew before the next sleep, which also makes it unreadable.
+        }
+    }
+}
+
+/// Whether to stay awake between packets.
+#[derive(Default)]
+struct Wakefulness {
+    moved_at: Option<Instant>,
+    /// Not before this time again.
+    sleepy_until: Option<Instant>,
+    regret: Option<Span>,
+    /// Turns since then that came in time.
+    timely: u32,
+}
+
+impl Wakefulness {
+    fn moved(&mut self, now: Instant) {
+        self.moved_at = Some(now);
+    }
+
+    fn stays(&self, now: Instant, last_call: Instant) -> bool {
+        now.since(last_call) < RECENT
+            && self.moved_at.is_some_and(|at| now.since(at) < RECENT)
+            && self.sleepy_until.is_none_or(|until| now >= until)
+    }
+
+    /// Lets another thread have the processor, and takes note if it is long in giving it back.
+    fn take_turns(&mut self) {
+        let start = now();
+        thread::yield_now();
+        let end = now();
+        if end.since(start) > LATE {
+            let regret = self
+                .regret
+                .map_or(REGRET.0, |last| last.times(2).min(REGRET.1));
+            self.regret = Some(regret);
+            self.sleepy_until = Some(end + regret);
+            self.timely = 0;
+        } else {
+            self.timely = self.timely.saturating_add(1);
+            if self.timely > TIMELY {
+                self.regret = None;
+            }
         }
     }
 }

@@ -120,7 +120,7 @@ impl Qp {
         if mask.contains(AttrMask::STATE) && ends {
             // Nothing leaves any more after this, but the application may have seen messages that
             // were not acknowledged yet.
-            rnic.settle();
+            rnic.settle(&self.inner.qp);
         }
         rnic.device.modify_qp(now(), &self.inner.qp, attr, mask)?;
         rnic.doorbell();
@@ -392,7 +392,7 @@ impl Drop for QpInner {
             let _ = rnic.detach(&self.qp, group);
         }
         // The application has seen messages that may not have been acknowledged yet.
-        rnic.settle();
+        rnic.settle(&self.qp);
         let _ = rnic.device.destroy_qp(now(), &self.qp);
     }
 }

@@ -19,6 +19,7 @@ use crate::qp::attr::{AttrLimits, AttrMask, QpAttr};
 use crate::qp::state::{Capabilities, check_modify};
 use crate::qp::{Cx, Inner, Qp, QpInit};
 use crate::recovery::Recovery;
+use crate::responder::conversation;
 use crate::send_queue::SendWr;
 use crate::srq::{Srq, SrqId, XrcSrq, XrcdId};
 use crate::time::{Instant, Span};
@@ -668,9 +669,21 @@ impl<H: Host> Device<H> {
             q.flush_sends(cx);
         } else {
             q.schedule(cx, Work::Requests);
+            conversation::answered(cx, q);
         }
         finish(cx, q);
         Ok(())
+    }
+
+    /// Sees to it that what is owed to the peer of `qp` leaves at the next opportunity: its
+    /// application is about to end the connection.
+    pub fn acknowledge(&self, now: Instant, qp: &Arc<Qp<H>>) {
+        let cx = Cx {
+            device: self,
+            qp,
+            now,
+        };
+        conversation::release(cx, &mut qp.inner.lock());
     }
 
     /// Queues a receive request. In ERR it is flushed at once.

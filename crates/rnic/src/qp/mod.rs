@@ -99,6 +99,8 @@ pub(crate) struct Inner<H: Host> {
     pub(crate) cnp_due: bool,
     /// Timer that the host was asked for; it fires once.
     armed: Option<Instant>,
+    /// A later one that it was asked for before: there is no need to ask again for every short wait.
+    armed_later: Option<Instant>,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder<H>,
     pub(crate) sq: SendQueue,
@@ -156,6 +158,7 @@ impl<H: Host> Inner<H> {
             mtu: PathMtu::Mtu1024,
             cnp_due: false,
             armed: None,
+            armed_later: None,
             requester: Requester::default(),
             responder: Responder::default(),
             sq: SendQueue::new(init.max_send_wr, init.max_send_sge, init.max_inline_data),
@@ -220,10 +223,15 @@ impl<H: Host> Inner<H> {
 
     /// Asks the host for a timer when the QP needs one earlier than the one it has.
     pub(crate) fn refresh_timer(&mut self, cx: Cx<'_, H>) {
-        let Some(deadline) = self.requester.deadline(&self.recovery) else {
+        let deadlines = [
+            self.requester.deadline(&self.recovery),
+            self.responder.conversation.deadline(),
+        ];
+        let Some(deadline) = deadlines.into_iter().flatten().min() else {
             return;
         };
         if self.armed.is_none_or(|armed| deadline < armed) {
+            self.armed_later = self.armed;
             self.armed = Some(deadline);
             cx.device.schedule().arm(Timer::Qp(cx.qp.qpn), deadline);
         }
@@ -232,7 +240,7 @@ impl<H: Host> Inner<H> {
     /// The timer that the host was asked for has fired (or an earlier one that it replaced).
     pub(crate) fn timer_fired(&mut self, now: Instant) {
         if self.armed.is_some_and(|armed| armed <= now) {
-            self.armed = None;
+            self.armed = self.armed_later.take().filter(|later| *later > now);
         }
     }
 
@@ -340,7 +348,8 @@ impl<H: Host> Inner<H> {
     /// Ends everything in flight: void runs, no timers, no window held.
     pub(crate) fn stop(&mut self, cx: Cx<'_, H>) {
         self.epoch = self.epoch.wrapping_add(1);
-        self.armed = None;
+        (self.armed, self.armed_later) = (None, None);
+        self.responder.conversation.release();
         self.release_in_flight(cx);
         if let Some(window) = self.window.clone() {
             self.stop_waiting(cx, &window);

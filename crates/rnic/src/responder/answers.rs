@@ -224,6 +224,11 @@ impl Answers {
         self.tail != Tail::Nothing
     }
 
+    /// Whether what is owed at the end is an ACK.
+    pub(super) fn owes_ack(&self) -> bool {
+        self.tail == Tail::Ack
+    }
+
     /// The round that is next to leave.
     pub(super) fn front(&self) -> Option<&Answer> {
         self.nth(0)

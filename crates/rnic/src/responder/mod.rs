@@ -7,6 +7,7 @@
 
 pub(crate) mod answers;
 mod checks;
+pub(crate) mod conversation;
 pub(crate) mod datagram;
 pub(crate) mod reply;
 
@@ -32,6 +33,7 @@ use crate::srq::{HeldRecv, Taken};
 use crate::transmit::Work;
 use answers::{Answer, Answers};
 use checks::{Checked, Fatal, Refuse};
+use conversation::Conversation;
 
 type PayloadOf<'a, H> = <<H as Host>::Region as Region>::Payload<'a>;
 
@@ -86,6 +88,7 @@ pub(crate) struct Responder<H: Host> {
     srq: Option<Arc<SharedReceiveQueue<H>>>,
     held: HeldRecv,
     pub(crate) answers: Answers,
+    pub(crate) conversation: Conversation,
 }
 
 impl<H: Host> Default for Responder<H> {
@@ -103,6 +106,7 @@ impl<H: Host> Default for Responder<H> {
             srq: None,
             held: HeldRecv::new(),
             answers: Answers::default(),
+            conversation: Conversation::default(),
         }
     }
 }
@@ -318,6 +322,7 @@ fn duplicate<H: Host>(
             cx.count(Counter::DuplicateRequest);
             if headers.bth().ack_req {
                 q.responder.answers.acknowledge();
+                q.responder.conversation.release();
                 q.schedule(cx, Work::Acknowledgement);
             }
             return Ok(());
@@ -488,7 +493,7 @@ fn accepted<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, headers: &Headers, packets
         if q.responder.answers.has_jobs() {
             q.schedule(cx, Work::Responses);
         } else if wants_ack {
-            q.schedule(cx, Work::Acknowledgement);
+            conversation::acknowledge(cx, q, operation);
         }
     }
     if !q.responder.established {

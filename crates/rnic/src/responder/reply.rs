@@ -26,7 +26,8 @@ pub(crate) fn has_work<H: Host>(q: &Inner<H>) -> bool {
 /// Whether the responder has an acknowledgement to send that nothing holds back.
 pub(crate) fn has_acknowledgement<H: Host>(q: &Inner<H>) -> bool {
     let is_held = q.responder.answers.has_jobs() && !planted::has(Bug::AckOvertakesResponses);
-    q.responder.answers.has_tail() && !is_held && may_answer(q)
+    let waits = q.responder.answers.owes_ack() && q.responder.conversation.is_holding();
+    q.responder.answers.has_tail() && !is_held && !waits && may_answer(q)
 }
 
 fn may_answer<H: Host>(q: &Inner<H>) -> bool {
@@ -174,19 +175,18 @@ pub(crate) fn commit<H: Host>(q: &mut Inner<H>, taken: usize) {
 pub(crate) fn commit_acknowledgement<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
     cx.count(Counter::SentAcks);
     q.responder.answers.tail_sent();
+    q.responder.conversation.release();
 }
 
-/// Receive WQEs that the peer may count on. A shared queue promises nothing.
-fn credits<H: Host>(cx: Cx<'_, H>, q: &Inner<H>) -> Credits {
+/// Receive WQEs that the peer may count on, where it is told. A shared queue promises nothing.
+pub(super) fn promised<H: Host>(cx: Cx<'_, H>, q: &Inner<H>) -> Option<u32> {
     let is_shared = cx.qp.srq.is_some() || cx.qp.qp_type == QpType::XrcRecv;
-    if is_shared || !cx.device.config().send_credits {
-        Credits::NONE
-    } else {
-        Credits::from_available(
-            q.rq.len()
-                .saturating_sub(u32::from(q.responder.is_receiving())),
-        )
-    }
+    let in_use = u32::from(q.responder.is_receiving());
+    (!is_shared && cx.device.config().send_credits).then(|| q.rq.len().saturating_sub(in_use))
+}
+
+fn credits<H: Host>(cx: Cx<'_, H>, q: &Inner<H>) -> Credits {
+    promised(cx, q).map_or(Credits::NONE, Credits::from_available)
 }
 
 fn headers<H: Host>(

@@ -47,6 +47,8 @@ impl Config {
             window: self.window,
             recovery: self.recovery,
             read_request_bytes: self.read_request_bytes,
+            // As the hosts of processes have it, in every second scenario.
+            ack_delay: Span::from_us(seed % 2 * 20),
             is_paced: self.is_paced,
             send_credits: self.send_credits,
             ..DeviceConfig::default()

@@ -13,7 +13,7 @@ use crate::event::AsyncEvent;
 use crate::host::{Host, Lock, Payload, Region};
 use crate::planted::{self, Bug};
 use crate::qp::{Cx, Inner};
-use crate::requester::{ack_deadline, cursor_psn, go_back, position};
+use crate::requester::{ack_deadline, answered, cursor_psn, go_back, position};
 use crate::send_queue::{Cursor, SendOp, SendQueue};
 use crate::sgl::{self, BadEntry};
 use crate::time::Span;
@@ -139,9 +139,13 @@ pub(crate) fn advance_to<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, to: Psn) -> O
 /// `una` has moved: releases the window, keeps the cursor from falling behind, completes WQEs.
 fn settle<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, una: Psn, bytes: u64) {
     q.requester.una = una;
+    answered(q, una);
     let cursor = cursor_psn(q);
     // Nothing is in flight: there is nothing, or all of it is still to be sent again.
     let is_all = una == q.requester.sent_end || !cursor.is_after(una);
+    if is_all {
+        q.requester.forget_unasked();
+    }
     if una.is_after(cursor) {
         // Something sent before a retransmission was acknowledged after all: skip what it covers.
         q.generation = q.generation.wrapping_add(1);
@@ -172,10 +176,11 @@ fn settle<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, una: Psn, bytes: u64) {
         q.requester.retries_left = q.attr.retry_cnt;
     }
     q.requester.rnr_retries_left = q.attr.rnr_retry;
-    q.requester.timeout_at = if is_all || planted::has(Bug::TimerForgotten) {
-        None
-    } else {
+    let is_due = q.requester.is_answer_due() && !planted::has(Bug::TimerForgotten);
+    q.requester.timeout_at = if is_due {
         ack_deadline(q, cx.now)
+    } else {
+        None
     };
     advance_head(cx, q);
     check_drained(cx, q);

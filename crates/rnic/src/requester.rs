@@ -49,6 +49,8 @@ pub(crate) struct Requester {
     unasked_packets: u32,
     /// Bytes sent since then.
     unasked_bytes: u64,
+    /// The newest PSN in flight that asks for an answer, until that is in.
+    asked: Option<Psn>,
     pub(crate) retries_left: u8,
     pub(crate) rnr_retries_left: u8,
     /// The READ or atomic at this PSN was asked for again because a later response had come: what
@@ -83,6 +85,7 @@ impl Requester {
         self.slots_used = 0;
         self.asked_again = None;
         self.forget_unasked();
+        debug_assert!(self.asked.is_none(), "the window still counts on an answer");
     }
 
     /// Whether everything that was started has completed.
@@ -108,7 +111,13 @@ impl Requester {
         self.unasked_packets > 0
     }
 
-    fn forget_unasked(&mut self) {
+    /// Whether an answer is due.
+    pub(crate) fn is_answer_due(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Nothing is in flight, or it is to be sent again.
+    pub(crate) fn forget_unasked(&mut self) {
         self.unasked_packets = 0;
         self.unasked_bytes = 0;
     }
@@ -338,6 +347,8 @@ struct Builder {
     room: u64,
     /// A request for acknowledgement goes out at least once per so many bytes.
     ask_every: u64,
+    /// Each packet asks for an acknowledgement.
+    asks_always: bool,
     destination: Option<UdDestination>,
     /// Bytes of all packets added, as charged to the window.
     cost: u64,
@@ -348,7 +359,11 @@ impl Builder {
         let (room, cap) = match &q.window {
             Some(window) => {
                 let window = window.lock();
-                (window.room(cx.qp, q.requester.must_ask()), window.cap())
+                let must_ask = q.requester.must_ask();
+                (
+                    window.room(cx.qp, must_ask, packet_cost(q.mtu)),
+                    window.cap(),
+                )
             }
             None => (u64::MAX, u64::MAX),
         };
@@ -359,17 +374,20 @@ impl Builder {
             unasked_bytes: q.requester.unasked_bytes,
             room,
             ask_every: cap / 4,
+            asks_always: false,
             destination: None,
             cost: 0,
         }
     }
 
-    /// For packets that are in flight already: nothing limits them.
+    /// For packets that are in flight already: nothing limits them. They ask: who has them already
+    /// does not answer unasked, and it may be the answer that was lost.
     fn resending<H: Host>(cx: Cx<'_, H>, q: &Inner<H>, cursor: Cursor) -> Self {
         Self {
             cursor,
             slots_used: 0,
             room: u64::MAX,
+            asks_always: true,
             ..Self::new(cx, q)
         }
     }
@@ -710,12 +728,14 @@ impl Builder {
         cost: u64,
     ) -> Headers {
         let service = q.service(cx);
-        // The packet that fills the window must ask too, or nobody would open it again.
-        let fills_window =
-            self.room.saturating_sub(cost) < u64::from(q.mtu.bytes()) + PACKET_OVERHEAD;
+        // The packet that fills the window must ask too, or nobody would open it again; that of the
+        // destination or that of selective repeat.
+        let fills_window = self.room.saturating_sub(cost) < packet_cost(q.mtu)
+            || !self.is_within_reach(q, psn.next(), 1);
         let ack_req = is_reliable
             && (ends_message
                 || fills_window
+                || self.asks_always
                 || self.unasked_packets + 1 >= ACK_REQUEST_PACKETS
                 || self.unasked_bytes + cost >= self.ask_every);
         let bth = Bth {
@@ -750,6 +770,11 @@ impl Builder {
             self.unasked_bytes += cost;
         }
     }
+}
+
+/// What a full packet is charged to the window.
+pub(crate) fn packet_cost(mtu: PathMtu) -> u64 {
+    u64::from(mtu.bytes()) + PACKET_OVERHEAD
 }
 
 /// Pad bytes after a payload of `len` bytes.
@@ -834,7 +859,7 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
     };
     let mut bytes = 0;
     let mut wire_bytes = 0;
-    let mut has_asked = false;
+    let mut asked = None;
     for packet in &run.packets()[..taken] {
         wire_bytes += packet.wire_len() as u64;
         let (from, after) = (packet.at, packet.after);
@@ -858,7 +883,8 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
             }
             if packet.headers.bth().ack_req {
                 q.requester.forget_unasked();
-                has_asked = true;
+                // Go-back-0 repeats what is acknowledged: nothing new is answered to that.
+                asked = Some(end.prev()).filter(|psn| !psn.is_before(q.requester.una));
             } else {
                 q.requester.unasked_packets += 1;
                 q.requester.unasked_bytes += cost;
@@ -894,9 +920,8 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
         if let Some(window) = &q.window {
             window.lock().add(bytes);
         }
-        // Nobody owes an answer before it was asked for.
-        if has_asked && q.requester.timeout_at.is_none() {
-            q.requester.timeout_at = ack_deadline(q, cx.now);
+        if let Some(psn) = asked {
+            expect_answer(cx, q, psn);
         }
         q.refresh_timer(cx);
     } else {
@@ -907,23 +932,67 @@ pub(crate) fn commit<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, tak
     }
 }
 
+/// A packet that asks for an answer was sent, `psn` its last one. Nobody owes an answer before it was
+/// asked for, so the timer starts here.
+pub(crate) fn expect_answer<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn) {
+    if q.requester.asked.is_none_or(|newest| psn.is_after(newest)) {
+        set_asked(q, Some(psn));
+    }
+    if q.requester.timeout_at.is_none() {
+        q.requester.timeout_at = ack_deadline(q, cx.now);
+    }
+}
+
+/// Everything before `una` is acknowledged: the answer that was due may be in.
+pub(crate) fn answered<H: Host>(q: &mut Inner<H>, una: Psn) {
+    if q.requester.asked.is_some_and(|psn| psn.is_before(una)) {
+        set_asked(q, None);
+    }
+}
+
+/// What is in flight is given up, or another window's: no answer is due. The PSN of the one that was.
+pub(crate) fn expect_nothing<H: Host>(q: &mut Inner<H>) -> Option<Psn> {
+    let asked = q.requester.asked;
+    set_asked(q, None);
+    asked
+}
+
+/// The window counts the QPs that wait for an answer.
+fn set_asked<H: Host>(q: &mut Inner<H>, asked: Option<Psn>) {
+    let was_due = q.requester.is_answer_due();
+    q.requester.asked = asked;
+    if let Some(window) = &q.window {
+        match (was_due, asked.is_some()) {
+            (false, true) => window.lock().expect_answer(),
+            (true, false) => window.lock().expect_no_answer(),
+            _ => {}
+        }
+    }
+}
+
 /// The link took packets that had been lost.
 fn commit_lost<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, taken: usize) {
     let sent_end = q.requester.sent_end;
     let mut wire_bytes = 0;
+    let mut asked = None;
     for (index, packet) in run.packets().iter().enumerate() {
         let Some(selective) = &mut q.recovery.selective else {
             return;
         };
         if index < taken {
+            let psn = packet.headers.bth().psn;
             wire_bytes += packet.wire_len() as u64;
             cx.count(Counter::SrRetransmittedPackets);
-            selective.on_resent(cx.now, packet.headers.bth().psn, sent_end);
+            selective.on_resent(cx.now, psn, sent_end);
+            asked = Some(psn).filter(|psn| !psn.is_before(q.requester.una));
         } else {
             selective.look_again(packet.headers.bth().psn);
         }
     }
     q.pacing.on_bytes_sent(cx.now, wire_bytes);
+    if let Some(psn) = asked {
+        expect_answer(cx, q, psn);
+    }
     q.refresh_timer(cx);
 }
 

@@ -7,8 +7,10 @@
 //!
 //! Who finds no room waits in line, and as long as somebody waits nobody else takes the room: small
 //! packets would keep a long READ waiting for good. Only who has packets in flight that nobody asked
-//! an answer for may go on, since no answer would make room otherwise. Each class has a window of its
-//! own, so that a paused priority does not hold up others.
+//! an answer for may go on, since no answer would make room otherwise. When the cap was cut below what
+//! is in flight there is no room even for that: if no answer is due to anybody, one QP may send one
+//! packet beyond the cap, which asks. Each class has a window of its own, so that a paused priority
+//! does not hold up others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -60,6 +62,8 @@ pub(crate) struct Window<H: Host> {
     in_flight: u64,
     /// Bytes of runs that were offered to the link and not answered yet.
     reserved: u64,
+    /// QPs that have asked for an answer and wait for it.
+    awaiting: usize,
     last_cut: Option<Instant>,
     /// QPs that had something to send and found no room, the longest waiting first.
     waiting: VecDeque<Waiting<H>>,
@@ -74,8 +78,9 @@ struct Waiting<H: Host> {
     qp: Arc<Qp<H>>,
     /// Bytes that it needs.
     need: u64,
-    /// It has packets in flight that nobody asked an answer for.
-    must_ask: bool,
+    /// It may go before others: it has packets in flight that nobody asked an answer for, or that are
+    /// to be sent again.
+    may_pass: bool,
 }
 
 impl<H: Host> Window<H> {
@@ -86,6 +91,7 @@ impl<H: Host> Window<H> {
             cap: config.initial.max(config.minimum),
             in_flight: 0,
             reserved: 0,
+            awaiting: 0,
             last_cut: None,
             waiting: VecDeque::new(),
             turn: None,
@@ -108,15 +114,34 @@ impl<H: Host> Window<H> {
         self.waiting.len() < before
     }
 
-    /// Bytes that the QP may send now: none while it is another's turn, unless it must ask. One
-    /// packet may always go when nothing is in flight.
-    pub(crate) fn room(&self, qp: &Arc<Qp<H>>, must_ask: bool) -> u64 {
+    /// Bytes that the QP, whose packets are charged `packet` bytes at most, may send now: none while it
+    /// is another's turn, unless it must ask. One packet may always go when nothing is in flight, or
+    /// when it must ask and no answer is due to anybody.
+    pub(crate) fn room(&self, qp: &Arc<Qp<H>>, must_ask: bool, packet: u64) -> u64 {
         let is_free = self.turn.is_none() && self.waiting.is_empty();
-        if is_free || must_ask || self.has_turn(qp) {
+        if must_ask && self.is_silent() {
+            self.free().max(packet)
+        } else if is_free || must_ask || self.has_turn(qp) {
             self.free()
         } else {
             0
         }
+    }
+
+    /// Whether no answer will make room: none is due, and no run is out that may ask for one.
+    fn is_silent(&self) -> bool {
+        self.awaiting == 0 && self.reserved == 0
+    }
+
+    /// One more QP waits for an answer.
+    pub(crate) fn expect_answer(&mut self) {
+        self.awaiting += 1;
+    }
+
+    /// A QP has its answer, or has given up waiting for it.
+    pub(crate) fn expect_no_answer(&mut self) {
+        debug_assert!(self.awaiting > 0, "an answer that nobody waited for");
+        self.awaiting = self.awaiting.saturating_sub(1);
     }
 
     fn free(&self) -> u64 {
@@ -192,12 +217,12 @@ impl<H: Host> Window<H> {
     }
 
     /// Puts a QP that found less than the `need` bytes of room in the waiting line; in front, if it
-    /// had the turn.
-    pub(crate) fn wait(&mut self, qp: &Arc<Qp<H>>, need: u64, must_ask: bool) {
+    /// had the turn. It `may_pass` others if it must ask, and needs no more than a packet.
+    pub(crate) fn wait(&mut self, qp: &Arc<Qp<H>>, need: u64, may_pass: bool) {
         let waiting = Waiting {
             qp: Arc::clone(qp),
             need,
-            must_ask,
+            may_pass,
         };
         if self.has_turn(qp) {
             self.turn = None;
@@ -207,18 +232,31 @@ impl<H: Host> Window<H> {
         }
     }
 
+    /// The QP has packets to send again, which are in flight already and need no room: whether it
+    /// stands in the waiting line. There it passes others from now on.
+    pub(crate) fn hurry(&mut self, qp: &Arc<Qp<H>>) -> bool {
+        let is_it = |waiting: &&mut Waiting<H>| Arc::ptr_eq(&waiting.qp, qp);
+        let waiting = self.waiting.iter_mut().find(is_it);
+        let is_waiting = waiting.is_some();
+        if let Some(waiting) = waiting {
+            waiting.need = 0;
+            waiting.may_pass = true;
+        }
+        is_waiting
+    }
+
     /// Gives the turn to the QP that has waited longest, if there is room for it, else to the first
-    /// that must ask and fits. Nobody, if somebody has it.
+    /// that may pass others and fits. Nobody, if somebody has it.
     pub(crate) fn wake(&mut self) -> Option<Arc<Qp<H>>> {
-        let first = self.waiting.front()?;
         if self.turn.is_some() {
             return None;
         }
-        let free = self.free();
-        let place = if first.need <= free {
+        let (free, is_silent) = (self.free(), self.is_silent());
+        let fits = |waiting: &Waiting<H>| waiting.need <= free || waiting.may_pass && is_silent;
+        let place = if fits(self.waiting.front()?) {
             0
         } else {
-            let may_pass = |waiting: &Waiting<H>| waiting.must_ask && waiting.need <= free;
+            let may_pass = |waiting: &Waiting<H>| waiting.may_pass && fits(waiting);
             self.waiting.iter().position(may_pass)?
         };
         let woken = self.waiting.remove(place)?.qp;

@@ -421,6 +421,60 @@ fn nothing_shortens_an_rnr_wait() {
     );
 }
 
+/// What is due or arrives during the wait does not shorten it: the ACK timer of before, a late ACK
+/// of what is before the request that waits, the sequence NAK of rxe, a copy that asks for less, a link
+/// that was full, a new request.
+#[test]
+fn an_rnr_wait_begins_with_its_nak_and_runs_to_its_end() {
+    let mut s = Script::new(short(), |_| ());
+    s.post(1, read_from(0), 100)
+        .post(2, write_to(0), 10)
+        .post(3, SendOp::Send, 10)
+        .post(4, SendOp::Send, 10)
+        .wait(30.0)
+        .recv(response(Op::ReadResponseOnly, 100, 1, 100))
+        .wait(30.0)
+        .note("until 380")
+        .recv(rnr(102, 10, 2))
+        .link_takes(0)
+        .wait(100.0)
+        .recv(ack(101, 2))
+        .recv(nak(102, NakCode::PsnSequenceError, 2))
+        .recv(rnr(102, 1, 2))
+        .link_takes(usize::MAX)
+        .post(5, SendOp::Send, 10)
+        .wait(219.999)
+        .note("now")
+        .wait(0.001);
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     post  READ wr 1, 100 bytes
+        0.000     -> RDMA READ Request psn 100 ack va+0 len 100
+        0.000     post  WRITE wr 2, 10 bytes
+        0.000     -> RDMA WRITE Only psn 101 ack va+0 len 10 : 10
+        0.000     post  SEND wr 3, 10 bytes
+        0.000     -> SEND Only psn 102 ack : 10
+        0.000     post  SEND wr 4, 10 bytes
+        0.000     -> SEND Only psn 103 ack : 10
+        30.000    <- RDMA READ response Only psn 100 msn 1 : 100
+        30.000    send  wr 1 SUCCESS RDMA_READ 100 bytes
+        60.000    -- until 380
+        60.000    <- RNR NAK psn 102 timer 10 msn 2
+        60.000    send  wr 2 SUCCESS RDMA_WRITE 10 bytes
+        160.000   <- ACK psn 101 msn 2
+        160.000   dropped: ghost_ack
+        160.000   <- NAK psn 102 PsnSequenceError msn 2
+        160.000   <- RNR NAK psn 102 timer 1 msn 2
+        160.000   post  SEND wr 5, 10 bytes
+        379.999   -- now
+        380.000   -> SEND Only psn 102 ack : 10
+        380.000   -> SEND Only psn 103 ack : 10
+        380.000   -> SEND Only psn 104 ack : 10
+    "#]],
+    );
+}
+
 /// Code 10 waits 320 µs, longer than the ACK timeout: that does not run meanwhile.
 #[test]
 fn the_ack_timer_stops_during_an_rnr_wait() {
@@ -1077,6 +1131,32 @@ fn nobody_owes_an_answer_to_half_a_message() {
         0.000     -> SEND First psn 100 : 1024
         0.000     the link takes 1 of 2
         1000.000  -> SEND Last psn 101 ack : 976
+    "#]],
+    );
+}
+
+/// Nor when something before it is answered: the timer stops until the rest has asked.
+#[test]
+fn half_a_message_behind_an_answered_one_has_no_timer() {
+    let mut s = Script::new(short(), |_| ());
+    s.post(1, SendOp::Send, 10)
+        .link_takes(1)
+        .post(2, SendOp::Send, 2000)
+        .recv(ack(100, 1))
+        .wait(1000.0)
+        .link_takes(1)
+        .wait(66.0);
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     post  SEND wr 1, 10 bytes
+        0.000     -> SEND Only psn 100 ack : 10
+        0.000     post  SEND wr 2, 2000 bytes
+        0.000     -> SEND First psn 101 : 1024
+        0.000     the link takes 1 of 2
+        0.000     <- ACK psn 100 msn 1
+        0.000     send  wr 1 SUCCESS SEND 10 bytes
+        1000.000  -> SEND Last psn 102 ack : 976
     "#]],
     );
 }

@@ -110,7 +110,9 @@ impl<H: Host> Device<H> {
     fn wait_for_window(&self, q: &mut Inner<H>, qp: &Arc<Qp<H>>, need: u64) {
         let Some(window) = &q.window else { return };
         q.queued |= Work::Requests.bit();
-        window.lock().wait(qp, need, q.requester.must_ask());
+        // Whoever must ask is in the midst of a message.
+        let may_pass = q.requester.must_ask() && need <= requester::packet_cost(q.mtu);
+        window.lock().wait(qp, need, may_pass);
         // There may be room for who has waited longer.
         self.wake_waiting(window);
     }

@@ -574,11 +574,15 @@ impl<H: Host> Device<H> {
             self.schedule().admit(q.class);
             q.flow = Some(Box::new(flow));
             crate::requester::unreserve(q);
+            let asked = crate::requester::expect_nothing(q);
             if let Some(old) = q.window.take() {
                 q.release_window(cx, &old);
             }
             if qp.qp_type.is_reliable() {
                 q.window = Some(self.join_window((attr.av.dgid, q.class)));
+            }
+            if let Some(psn) = asked {
+                crate::requester::expect_answer(cx, q, psn);
             }
         }
         q.assign(attr, mask);

@@ -361,8 +361,9 @@ impl<H: Host> Inner<H> {
     /// Gives the window back whatever this QP had in flight.
     pub(crate) fn release_in_flight(&mut self, cx: Cx<'_, H>) {
         crate::requester::unreserve(self);
+        let was_due = crate::requester::expect_nothing(self).is_some();
         let bytes = core::mem::take(&mut self.requester.in_flight);
-        if bytes > 0
+        if (bytes > 0 || was_due)
             && !planted::has(Bug::WindowLeak)
             && let Some(window) = &self.window
         {

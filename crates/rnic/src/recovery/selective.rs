@@ -10,7 +10,7 @@ use hirail_vocab::Counter;
 use hirail_wire::{Psn, Sack};
 
 use super::REORDER_PACKETS;
-use crate::host::Host;
+use crate::host::{Host, Lock};
 use crate::qp::{Cx, Inner};
 use crate::requester;
 use crate::time::{Instant, Span};
@@ -245,7 +245,7 @@ pub(crate) fn handle_sack<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, sack: &Sack)
     if let Some(selective) = &mut q.recovery.selective {
         selective.on_sack(sack, una, sent_end);
     }
-    q.schedule(cx, Work::Requests);
+    send_lost(cx, q);
     q.refresh_timer(cx);
 }
 
@@ -268,7 +268,20 @@ pub(crate) fn handle_timeout<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
     selective.sample = None;
     selective.probe_at = Some(cx.now + selective.probe_after());
     cx.count(Counter::RoceAdpRetransTo);
+    send_lost(cx, q);
+}
+
+/// Packets may have been lost. They need no room in the window, so they do not wait for it.
+fn send_lost<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
     q.schedule(cx, Work::Requests);
+    if next_lost(q).is_none() {
+        return;
+    }
+    let Some(window) = &q.window else { return };
+    let is_waiting = window.lock().hurry(cx.qp);
+    if is_waiting {
+        cx.device.wake_waiting(window);
+    }
 }
 
 /// Fills a run with packets that count as lost, before anything new is sent.

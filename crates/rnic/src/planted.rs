@@ -77,6 +77,12 @@ pub enum Bug {
     SourceNotChecked,
     /// Of several packets kept out of order only the first one has its bytes.
     PoolLosesBytes,
+    /// What selective repeat sends again asks for no answer.
+    RepeatAsksNothing,
+    /// What selective repeat has to send again waits for room in the window.
+    RepeatWaitsForRoom,
+    /// Halves of messages, which ask for no answer yet, hold a window that was cut.
+    HalvesHoldWindow,
     /// A repeated READ is answered from the packet after the one asked for.
     ReplayOffByOne,
     /// Sequence numbers are compared as if they did not wrap.
@@ -125,6 +131,9 @@ impl Bug {
         Self::LastWqeNotTold,
         Self::SourceNotChecked,
         Self::PoolLosesBytes,
+        Self::RepeatAsksNothing,
+        Self::RepeatWaitsForRoom,
+        Self::HalvesHoldWindow,
         Self::ReplayOffByOne,
         Self::WrapIgnored,
         Self::DepthIgnored,

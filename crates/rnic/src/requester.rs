@@ -387,7 +387,7 @@ impl Builder {
             cursor,
             slots_used: 0,
             room: u64::MAX,
-            asks_always: true,
+            asks_always: !planted::has(Bug::RepeatAsksNothing),
             ..Self::new(cx, q)
         }
     }

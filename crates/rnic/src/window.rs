@@ -18,6 +18,7 @@ use std::sync::Arc;
 use hirail_wire::Gid;
 
 use crate::host::Host;
+use crate::planted::{self, Bug};
 use crate::qp::Qp;
 use crate::time::{Instant, Span};
 use crate::transmit::Class;
@@ -130,7 +131,7 @@ impl<H: Host> Window<H> {
 
     /// Whether no answer will make room: none is due, and no run is out that may ask for one.
     fn is_silent(&self) -> bool {
-        self.awaiting == 0 && self.reserved == 0
+        self.awaiting == 0 && self.reserved == 0 && !planted::has(Bug::HalvesHoldWindow)
     }
 
     /// One more QP waits for an answer.

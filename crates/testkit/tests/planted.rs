@@ -4,6 +4,7 @@
 //! `cargo test -p testkit --release --features planted-bugs --test planted`
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -61,6 +62,34 @@ fn every_planted_bug_is_found() {
         "not found within {SEEDS} seeds: {missed:?}"
     );
     assert!(Bug::ALL.len() >= 20);
+}
+
+/// The command that runs seeds fails for a bug and names the one that repeats the run, which fails
+/// again, and not without the bug.
+#[test]
+fn the_command_fails_and_says_how_to_see_it_again() {
+    let simulate = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_simulate"))
+            .args(args)
+            .output()
+            .expect("it was built");
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
+    };
+    let (code, text) = simulate(&["--plant", "DuplicateExecuted", "--seeds", "0..100"]);
+    assert_eq!(code, Some(1), "{text}");
+    let again = "to see it again: cargo run -p testkit --release --bin simulate -- --seed ";
+    let seed = text
+        .lines()
+        .find_map(|line| line.strip_prefix(again))
+        .expect("it says how");
+    let (code, text) = simulate(&["--plant", "DuplicateExecuted", "--seed", seed]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(&format!("seed {seed}: ")), "{text}");
+    let (code, text) = simulate(&["--seed", seed]);
+    assert_eq!(code, Some(0), "{text}");
 }
 
 /// Without a bug the same seeds pass, or finding one would mean nothing.

@@ -11,6 +11,7 @@ use hirail_wire::{Psn, Sack};
 
 use super::REORDER_PACKETS;
 use crate::host::{Host, Lock};
+use crate::planted::{self, Bug};
 use crate::qp::{Cx, Inner};
 use crate::requester;
 use crate::time::{Instant, Span};
@@ -274,7 +275,7 @@ pub(crate) fn handle_timeout<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
 /// Packets may have been lost. They need no room in the window, so they do not wait for it.
 fn send_lost<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>) {
     q.schedule(cx, Work::Requests);
-    if next_lost(q).is_none() {
+    if next_lost(q).is_none() || planted::has(Bug::RepeatWaitsForRoom) {
         return;
     }
     let Some(window) = &q.window else { return };

@@ -1,4 +1,5 @@
 //! Runs seeds of the simulation: `simulate --seed N` shows one, `simulate --seeds A..B` runs many.
+//! Built with `planted-bugs`, `simulate --plant BUG` before either plants a bug into the engine.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,12 +10,32 @@ const USAGE: &str = "usage: simulate --seed N [--pcap FILE] | --seeds A..B";
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    match args[..] {
+    let Some(args) = plant(&args) else {
+        return usage();
+    };
+    match *args {
         ["--seed", seed] => one(seed, None),
         ["--seed", seed, "--pcap", file] => one(seed, Some(file)),
         ["--seeds", seeds] => many(seeds),
         _ => usage(),
     }
+}
+
+/// Plants the bug that the first arguments name; the other arguments.
+#[cfg(feature = "planted-bugs")]
+fn plant<'a, 'b>(args: &'a [&'b str]) -> Option<&'a [&'b str]> {
+    use hirail_rnic::planted::{Bug, plant};
+    let ["--plant", name, rest @ ..] = args else {
+        return Some(args);
+    };
+    let bug = Bug::ALL.iter().find(|bug| format!("{bug:?}") == *name)?;
+    plant(Some(*bug));
+    Some(rest)
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+fn plant<'a, 'b>(args: &'a [&'b str]) -> Option<&'a [&'b str]> {
+    Some(args)
 }
 
 fn usage() -> ExitCode {

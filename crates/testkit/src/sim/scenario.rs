@@ -87,6 +87,23 @@ impl Connection {
         self.max_message as usize + 64
     }
 
+    /// Nothing times out. What is lost is found by selective repeat, and neither end fails, which
+    /// nothing but a timeout would tell the other.
+    fn without_timeout(self) -> Self {
+        Self {
+            poison: [None; 2],
+            dies_at: None,
+            deregisters_at: None,
+            setup: Setup {
+                timeout: AckTimeout::new(0),
+                retry_cnt: 7,
+                rnr_retry: 7,
+                ..self.setup
+            },
+            ..self
+        }
+    }
+
     /// Bytes that the peer may read and write.
     pub fn arena(&self) -> usize {
         (self.max_message as usize + 512).next_multiple_of(8)
@@ -108,12 +125,24 @@ impl Scenario {
         } = faults;
         let is_clean = loss + duplicate + corrupt + reorder == 0;
         let count = pick(rng, &[2, 2, 2, 2, 3, 4]);
-        let nodes = (0..count).map(|_| (link(rng), config(rng))).collect();
+        let mut nodes: Vec<_> = (0..count).map(|_| (link(rng), config(rng))).collect();
+        // Selective repeat takes two.
+        if chance(rng, 30) {
+            let recovery = nodes[0].1.recovery;
+            nodes.iter_mut().for_each(|node| node.1.recovery = recovery);
+        }
         let mut connections: Vec<_> = (0..pick(rng, &[1, 1, 1, 2, 2, 3, 5]))
-            .map(|_| connection(rng, count, is_clean))
+            .map(|_| connection(rng, &nodes, is_clean))
             .collect();
+        let is_crowd = count == 2 && chance(rng, 15);
+        if is_crowd {
+            while connections.len() < 5 {
+                connections.push(connection(rng, &nodes, is_clean));
+            }
+            crowd(rng, &mut nodes, &mut connections);
+        }
         // Priorities are strict: with several of them the lower ones may starve.
-        let has_priorities = chance(rng, 20);
+        let has_priorities = !is_crowd && chance(rng, 20);
         if !has_priorities {
             let sl = connections[0].setup.sl;
             connections
@@ -217,7 +246,30 @@ fn config(rng: &mut fastrand::Rng) -> Config {
     }
 }
 
-fn connection(rng: &mut fastrand::Rng, nodes: usize, is_clean: bool) -> Connection {
+/// Long messages share one window per direction, which losses cut to a fraction.
+fn crowd(rng: &mut fastrand::Rng, nodes: &mut [(Link, Config)], connections: &mut [Connection]) {
+    let mtu = pick(rng, &[PathMtu::Mtu256, PathMtu::Mtu1024]);
+    let packet = u64::from(mtu.bytes()) + 66;
+    for (_, config) in nodes {
+        let initial = packet * rng.u64(8..40);
+        config.window = WindowConfig {
+            initial,
+            minimum: packet * rng.u64(1..4),
+            maximum: initial * rng.u64(1..4),
+            loss_interval: Span::from_us(rng.u64(1..50)),
+        };
+    }
+    let gid_index = connections[0].setup.gid_index;
+    for connection in connections {
+        connection.setup.gid_index = gid_index;
+        if connection.setup.qp_type.is_reliable() {
+            connection.setup.mtu = mtu;
+            connection.max_message = 12 * mtu.bytes();
+        }
+    }
+}
+
+fn connection(rng: &mut fastrand::Rng, nodes: &[(Link, Config)], is_clean: bool) -> Connection {
     let qp_type = match rng.u32(0..100) {
         0..=69 => QpType::Rc,
         70..=79 => QpType::XrcSend,
@@ -242,15 +294,20 @@ fn connection(rng: &mut fastrand::Rng, nodes: usize, is_clean: bool) -> Connecti
     let depth = rng.u8(1..=16);
     let psn = |rng: &mut fastrand::Rng| {
         // Near the wrap as often as not.
-        let near = 0xff_ffff - rng.u32(0..200);
+        let near = pick(rng, &[5, 30, 200]);
+        let near = 0xff_ffff - rng.u32(0..near);
         Psn::new(if rng.bool() { near } else { rng.u32(..) })
     };
-    let first = rng.usize(0..nodes);
+    let first = rng.usize(0..nodes.len());
     let second = if chance(rng, 5) {
         first
     } else {
-        (first + rng.usize(1..nodes)) % nodes
+        (first + rng.usize(1..nodes.len())) % nodes.len()
     };
+    let is_selective = [first, second]
+        .map(|node| nodes[node].1.recovery)
+        .iter()
+        .all(|recovery| *recovery == RecoveryKind::SelectiveRepeat);
     let setup = Setup {
         qp_type,
         mtu,
@@ -286,7 +343,7 @@ fn connection(rng: &mut fastrand::Rng, nodes: usize, is_clean: bool) -> Connecti
     let poison = |rng: &mut fastrand::Rng, requests: u32| {
         (is_reliable && requests > 0 && chance(rng, 12)).then(|| rng.u32(0..requests))
     };
-    Connection {
+    let connection = Connection {
         nodes: [first, second],
         max_message,
         requests,
@@ -297,5 +354,10 @@ fn connection(rng: &mut fastrand::Rng, nodes: usize, is_clean: bool) -> Connecti
         dies_at: (!is_clean && chance(rng, 4)).then(|| Span::from_us(rng.u64(1..1000))),
         deregisters_at: (is_reliable && chance(rng, 3)).then(|| Span::from_us(rng.u64(1..500))),
         setup,
+    };
+    if is_selective && is_reliable && !connection.setup.with_srq && chance(rng, 30) {
+        connection.without_timeout()
+    } else {
+        connection
     }
 }

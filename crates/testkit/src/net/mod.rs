@@ -251,8 +251,8 @@ impl Net {
         }
     }
 
-    /// A number that two runs share only if they did the same: a hash of all that arrived, where
-    /// and when.
+    /// A number that two runs share only if they did the same: a hash of all that was sent and all
+    /// that arrived, where and when.
     pub fn trace_hash(&self) -> u64 {
         self.hasher.finish()
     }
@@ -390,6 +390,10 @@ impl Net {
                 self.now, packet.payload_len
             );
         }
+        self.hasher.write_u128(self.now.as_ps());
+        self.hasher.write_usize(node);
+        // The ICRC stands for what is before it.
+        self.hasher.write(&bytes[bytes.len() - 4..]);
         self.carry(node, flow.destination, bytes);
     }
 

@@ -94,7 +94,7 @@ enum Action {
 /// What came of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Hash of everything that arrived and completed, and when.
+    /// Hash of everything that was sent, arrived and completed, and when, and of all events.
     pub hash: u64,
     /// Steps taken.
     pub steps: u64,
@@ -1046,6 +1046,8 @@ impl World {
     }
 
     fn on_event(&mut self, node: usize, event: AsyncEvent) -> Check {
+        self.hasher.write_u128(self.net.now().as_ps());
+        self.hasher.write(format!("{event:?}").as_bytes());
         let find = |ends: &[End], qpn: Qpn| {
             ends.iter()
                 .position(|end| end.ep.node == node && end.ep.qp.qpn == qpn)

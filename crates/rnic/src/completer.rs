@@ -241,10 +241,11 @@ fn implied_nak<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, missing: Psn) {
     q.requester.asked_again = Some(missing);
 }
 
-/// Whether the send position is already back at `psn`, so that a second report of the same loss
-/// must not cost a second retry.
+/// Whether the send position is already back where the loss of `psn` puts it, so that a second report
+/// of the same loss must not cost a second retry.
 fn is_retransmitting<H: Host>(q: &Inner<H>, psn: Psn) -> bool {
-    cursor_psn(q) == psn && q.requester.sent_end != psn
+    let from = q.recovery.restart_from(q, psn);
+    cursor_psn(q) == from && q.requester.sent_end != from
 }
 
 /// Whether an RNR wait is running: it is finished before any other recovery (`transport.md` 3.7).

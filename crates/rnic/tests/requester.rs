@@ -1203,6 +1203,44 @@ fn go_back_0_starts_the_message_over_and_gets_through() {
     );
 }
 
+/// Go-back-0, too, pays once for a loss that it is told of again before it has sent anything.
+#[test]
+fn go_back_0_pays_once_for_a_loss() {
+    let mut s = Script::new(short(), |config| {
+        config.recovery = hirail_rnic::RecoveryKind::GoBackZero;
+    });
+    s.post(1, write_to(0), 4000).link_takes(0);
+    for _ in 0..5 {
+        s.recv(nak(102, NakCode::PsnSequenceError, 0));
+    }
+    s.link_takes(usize::MAX).wait(66.0).recv(ack(103, 1));
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     post  WRITE wr 1, 4000 bytes
+        0.000     -> RDMA WRITE First psn 100 va+0 len 4000 : 1024
+        0.000     -> RDMA WRITE Middle psn 101 : 1024
+        0.000     -> RDMA WRITE Middle psn 102 : 1024
+        0.000     -> RDMA WRITE Last psn 103 ack : 928
+        0.000     <- NAK psn 102 PsnSequenceError msn 0
+        0.000     <- NAK psn 102 PsnSequenceError msn 0
+        0.000     <- NAK psn 102 PsnSequenceError msn 0
+        0.000     <- NAK psn 102 PsnSequenceError msn 0
+        0.000     <- NAK psn 102 PsnSequenceError msn 0
+        0.000     -> RDMA WRITE First psn 100 va+0 len 4000 : 1024
+        0.000     -> RDMA WRITE Middle psn 101 : 1024
+        0.000     -> RDMA WRITE Middle psn 102 : 1024
+        0.000     -> RDMA WRITE Last psn 103 ack : 928
+        65.536    -> RDMA WRITE First psn 100 va+0 len 4000 : 1024
+        65.536    -> RDMA WRITE Middle psn 101 : 1024
+        65.536    -> RDMA WRITE Middle psn 102 : 1024
+        65.536    -> RDMA WRITE Last psn 103 ack : 928
+        66.000    <- ACK psn 103 msn 1
+        66.000    send  wr 1 SUCCESS RDMA_WRITE 4000 bytes
+    "#]],
+    );
+}
+
 /// At most this many bytes are in flight; the packet that fills the window asks for an ACK.
 #[test]
 fn the_window_bounds_what_is_in_flight() {

@@ -41,6 +41,25 @@ fn parse(text: &str, port: u16) -> Vec<Listed> {
         .collect()
 }
 
+/// The numbers that follow `prefix` in names of the abstract Unix namespace which are bound, in no
+/// particular order. Nothing where `/proc` does not tell.
+pub(super) fn numbered_names(prefix: &str) -> Option<Vec<u16>> {
+    let text = fs::read("/proc/thread-self/net/unix").ok()?;
+    Some(parse_names(&text, prefix))
+}
+
+fn parse_names(text: &[u8], prefix: &str) -> Vec<u16> {
+    let lines = text.split(|byte| *byte == b'\n');
+    lines
+        .filter_map(|line| {
+            // Names may hold anything; ours are text, the last column, and begin with a NUL, which is
+            // shown as this.
+            let (_, name) = str::from_utf8(line).ok()?.split_once(" @")?;
+            name.strip_prefix(prefix)?.parse().ok()
+        })
+        .collect()
+}
+
 /// Who keeps us from the port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Holder {
@@ -142,6 +161,21 @@ mod tests {
         let text6 = "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
             14913: 00000000000000000000000000000000:12B7 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     5        0 31 2 00000000ee4b8056 0\n";
         assert_eq!(parse(text6, 4791), [Listed { inode: 31, uid: 5 }]);
+    }
+
+    #[test]
+    fn reads_names() {
+        let text = b"Num       RefCount Protocol Flags    Type St Inode Path\n\
+            00000000: 00000002 00000000 00000000 0002 01 20016 @hirail/4791/seat/12\n\
+            00000000: 00000002 00000000 00000000 0002 01 20017 @hirail/4791/data/12\n\
+            00000000: 00000002 00000000 00000000 0002 01 20018 @hirail/47913/seat/4\n\
+            00000000: 00000003 00000000 00000000 0001 03    44\n\
+            00000000: 00000002 00000000 00010000 0001 01 20020 /run/@hirail/4791/seat/9\n\
+            00000000: 00000002 00000000 00010000 0001 01 20021 @\xff\xfe\n\
+            00000000: 00000002 00000000 00000000 0002 01 20019 @hirail/4791/seat/515\n";
+        assert_eq!(parse_names(text, "hirail/4791/seat/"), [12, 515]);
+        let all = numbered_names("hirail/no such port/");
+        assert_eq!(all, Some(Vec::new()), "/proc tells");
     }
 
     /// A socket of our own is found in the list, and traced to this process.

@@ -747,18 +747,26 @@ fn members(port: u16) -> Vec<QpnBlock> {
     let Ok(socket) = sys::socket(libc::AF_UNIX) else {
         return Vec::new();
     };
-    QpnBlock::SEATS
-        .chain(QpnBlock::FORWARDED)
-        .map(QpnBlock::new)
-        .filter(|block| {
-            // Connecting a datagram socket sends nothing; it fails where nobody has the name.
-            sys::connect(
-                socket.as_fd(),
-                &sys::Address::named(&names::control(port, *block)),
-            )
-            .is_ok()
-        })
-        .collect()
+    let is_bound = |block: &QpnBlock| {
+        // Connecting a datagram socket sends nothing; it fails where nobody has the name.
+        let name = sys::Address::named(&names::control(port, *block));
+        sys::connect(socket.as_fd(), &name).is_ok()
+    };
+    let mut blocks = candidates(port);
+    blocks.retain(is_bound);
+    blocks
+}
+
+/// The blocks whose control name the kernel lists; all blocks, where it does not tell.
+fn candidates(port: u16) -> Vec<QpnBlock> {
+    let (seats, forwarded) = (QpnBlock::SEATS, QpnBlock::FORWARDED);
+    let Some(mut numbers) = census::numbered_names(&names::controls(port)) else {
+        return seats.chain(forwarded).map(QpnBlock::new).collect();
+    };
+    numbers.retain(|number| seats.contains(number) || forwarded.contains(number));
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.into_iter().map(QpnBlock::new).collect()
 }
 
 /// Asks members for the sockets of the group, until one has answered.
@@ -881,9 +889,14 @@ pub(super) mod names {
         }
     }
 
+    /// What the names of [`control`] begin with; the block's number follows.
+    pub(in super::super) fn controls(port: u16) -> Name {
+        Name::new(format_args!("hirail/{port}/seat/"))
+    }
+
     /// Where members write to the owner of a block.
     pub(in super::super) fn control(port: u16, block: QpnBlock) -> Name {
-        Name::new(format_args!("hirail/{port}/seat/{}", block.number()))
+        Name::new(format_args!("{}{}", &*controls(port), block.number()))
     }
 
     /// Where packets are passed on to the owner of a block.
@@ -899,5 +912,33 @@ pub(super) mod names {
     /// Held by the process that is joining.
     pub(in super::super) fn turn(port: u16) -> Name {
         Name::new(format_args!("hirail/{port}/turn"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Members are found by the names that the kernel lists, not by trying a thousand of them.
+    #[test]
+    fn only_bound_names_are_tried() {
+        // No other test uses this number, and it is only a part of names.
+        let port = 1;
+        assert_eq!(members(port), []);
+        let blocks = [700, 3, 511].map(QpnBlock::new);
+        let claims = blocks.map(|block| Claim::new(port, block).expect("free"));
+        let expected = [3, 511, 700].map(QpnBlock::new);
+        assert_eq!(candidates(port), expected);
+        assert_eq!(members(port), expected);
+        drop(claims);
+        assert_eq!(candidates(port), []);
+        // Names that are no member's.
+        let _others = ["seat/0", "seat/1022", "seat/7x", "seat/"].map(|text| {
+            let other = sys::socket(libc::AF_UNIX).expect("socket");
+            let name = sys::Address::named(&format!("hirail/{port}/{text}"));
+            sys::bind(other.as_fd(), &name).expect("free");
+            other
+        });
+        assert_eq!(candidates(port), []);
     }
 }

@@ -124,7 +124,7 @@ pub enum Error {
     #[error("the runtime that hands on completions has ended")]
     NoRuntime,
     /// A work request ended otherwise than expected.
-    #[error("work request {wr_id} ended with {}{}", .status.name(), hint(*.status, *.never_heard))]
+    #[error("work request {wr_id} ended with {}{}", .status.name(), after_colon(hint(*.status, *.never_heard)))]
     Failed {
         /// The request's number.
         wr_id: u64,
@@ -179,10 +179,12 @@ impl Error {
     }
 }
 
-fn hint(status: WcStatus, never_heard: bool) -> &'static str {
-    if status == WcStatus::RetryExcErr && never_heard {
-        ": the peer never answered; is UDP port 4791 open on the way to it?"
-    } else {
-        ""
-    }
+/// The usual cause of a failed work request, where more than the status is known.
+pub(crate) fn hint(status: WcStatus, never_heard: bool) -> Option<&'static str> {
+    let is_silent = status == WcStatus::RetryExcErr && never_heard;
+    is_silent.then_some("the peer never answered; is UDP port 4791 open on the way to it?")
+}
+
+fn after_colon(hint: Option<&str>) -> String {
+    hint.map_or_else(String::new, |hint| format!(": {hint}"))
 }

@@ -74,8 +74,6 @@ pub(crate) struct Rdma {
     /// Round trips so far, whose number memory is polled for.
     trips: u64,
     tally: Tally,
-    /// The other end has acknowledged something.
-    heard: bool,
     /// What the device had counted at the end of the last run.
     counted: CounterSnapshot,
 }
@@ -232,7 +230,6 @@ impl Rdma {
             run: 0,
             trips: 0,
             tally: Tally::default(),
-            heard: false,
             counted: context.counters(),
             context,
         })
@@ -348,7 +345,6 @@ impl Rdma {
         if let Some(wc) = failed {
             return Err(self.failure(&wc));
         }
-        self.heard |= count > uses;
         for &lane in &used[..uses] {
             self.post_receive(lane as usize)?;
         }
@@ -390,11 +386,10 @@ impl Rdma {
                 format!("{qp_type} {}", self.job.test.operation())
             }
         };
-        let hint = if wc.status == WcStatus::RetryExcErr && !self.heard {
-            "the other end never answered; is UDP port 4791 open on the way to it?".to_owned()
-        } else {
-            format!("'hirail explain {status}' says what that means")
-        };
+        let hint = wc.hint().map_or_else(
+            || format!("'hirail explain {status}' says what that means"),
+            str::to_owned,
+        );
         Error::new(format!("{what} ended with {status}; {hint}"))
     }
 

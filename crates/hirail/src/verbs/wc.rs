@@ -5,7 +5,7 @@ use hirail_rnic::qp::VENDOR_ERR_NEVER_HEARD;
 use hirail_vocab::{WcOpcode, WcStatus};
 use hirail_wire::{Qpn, Rkey};
 
-use crate::error::Error;
+use crate::error::{Error, hint};
 
 /// How a work request ended (`struct ibv_wc`).
 ///
@@ -53,9 +53,19 @@ impl Wc {
             status => Err(Error::Failed {
                 wr_id: self.wr_id,
                 status,
-                never_heard: self.vendor_err == VENDOR_ERR_NEVER_HEARD,
+                never_heard: self.is_of_silent_peer(),
             }),
         }
+    }
+
+    /// The usual cause of the failure, where the device knows more than the status says: that the
+    /// peer never answered at all.
+    pub fn hint(&self) -> Option<&'static str> {
+        hint(self.status, self.is_of_silent_peer())
+    }
+
+    fn is_of_silent_peer(&self) -> bool {
+        self.vendor_err == VENDOR_ERR_NEVER_HEARD
     }
 
     /// The immediate data that came with the message, as on the wire.

@@ -33,7 +33,10 @@ fn a_peer_that_never_answered_is_told_from_one_that_went_away() {
     let qp = a.pd.qp(&a.cq, &a.cq).build().unwrap();
     qp.connect(&nobody, &impatient(&a)).unwrap();
     qp.post(&SendWr::send(5, &[])).unwrap();
-    let error = a.completion().ok().unwrap_err();
+    let wc = a.completion();
+    let hint = "the peer never answered; is UDP port 4791 open on the way to it?";
+    assert_eq!(wc.hint(), Some(hint));
+    let error = wc.ok().unwrap_err();
     assert!(matches!(
         error,
         Error::Failed {
@@ -44,8 +47,7 @@ fn a_peer_that_never_answered_is_told_from_one_that_went_away() {
     ));
     assert_eq!(
         error.to_string(),
-        "work request 5 ended with IBV_WC_RETRY_EXC_ERR: the peer never answered; is UDP port 4791 \
-         open on the way to it?"
+        format!("work request 5 ended with IBV_WC_RETRY_EXC_ERR: {hint}")
     );
 
     connect(&a, &b);
@@ -53,7 +55,9 @@ fn a_peer_that_never_answered_is_told_from_one_that_went_away() {
     b.qp.reset().unwrap();
     a.qp.post(&SendWr::write(2, &[], b.mr.remote()).with_inline(b"x"))
         .unwrap();
-    let error = a.completion().ok().unwrap_err();
+    let wc = a.completion();
+    assert_eq!(wc.hint(), None, "it has answered before");
+    let error = wc.ok().unwrap_err();
     assert_eq!(
         error.to_string(),
         "work request 2 ended with IBV_WC_RETRY_EXC_ERR"

@@ -26,6 +26,9 @@ use hirail_rnic::{Instant, Span};
 /// The watchdog wakes the thread so long after it was put off for the last time.
 pub(super) const GRACE: Duration = Duration::from_micros(900);
 
+// It is the longest stall after polling stops, which is to be 1 ms at most.
+const _: () = assert!(GRACE.as_micros() <= 1000, "a stall of more than 1 ms");
+
 /// Time between two times that it is put off: a system call, so not too often.
 const PUT_OFF_NS: u64 = 400_000;
 

@@ -24,7 +24,7 @@ use crate::window::PACKET_OVERHEAD;
 
 /// At most this many packets without a request for acknowledgement, as rxe does
 /// (`transport.md` 3.3).
-const ACK_REQUEST_PACKETS: u32 = 64;
+const ACK_REQUEST_PACKETS: u8 = 64;
 
 /// At most this many PSNs outstanding, so that a PSN is never mistaken for one half the circle away
 /// (`transport.md` 3.1).
@@ -44,9 +44,9 @@ pub(crate) struct Requester {
     /// Bytes set aside in the window for the run that the link has not answered.
     reserved: u64,
     /// READ requests and atomics without a full response.
-    pub(crate) slots_used: u32,
+    pub(crate) slots_used: u16,
     /// Packets sent since the last request for acknowledgement.
-    unasked_packets: u32,
+    unasked_packets: u8,
     /// Bytes sent since then.
     unasked_bytes: u64,
     /// The newest PSN in flight that asks for an answer, until that is in.
@@ -340,8 +340,8 @@ enum Stop {
 /// The send position while a run is being made; nothing of it is kept before `commit`.
 struct Builder {
     cursor: Cursor,
-    slots_used: u32,
-    unasked_packets: u32,
+    slots_used: u16,
+    unasked_packets: u8,
     unasked_bytes: u64,
     /// Bytes that the window still takes.
     room: u64,
@@ -509,7 +509,7 @@ impl Builder {
         if q.attr.max_rd_atomic == 0 {
             return Err(Stop::Broken(WcStatus::LocQpOpErr));
         }
-        let is_full = self.slots_used >= u32::from(q.attr.max_rd_atomic);
+        let is_full = self.slots_used >= u16::from(q.attr.max_rd_atomic);
         if is_full && !planted::has(Bug::DepthIgnored) {
             return Err(Stop::NoRoom);
         }
@@ -736,7 +736,7 @@ impl Builder {
             && (ends_message
                 || fills_window
                 || self.asks_always
-                || self.unasked_packets + 1 >= ACK_REQUEST_PACKETS
+                || self.unasked_packets >= ACK_REQUEST_PACKETS - 1
                 || self.unasked_bytes + cost >= self.ask_every);
         let bth = Bth {
             opcode: Opcode::new(service, operation).expect("post checked operation and QP type"),
@@ -766,7 +766,8 @@ impl Builder {
             self.unasked_packets = 0;
             self.unasked_bytes = 0;
         } else {
-            self.unasked_packets += 1;
+            // Without bound on unreliable services, where nobody asks.
+            self.unasked_packets = self.unasked_packets.saturating_add(1);
             self.unasked_bytes += cost;
         }
     }

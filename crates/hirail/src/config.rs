@@ -44,6 +44,9 @@ pub struct Config {
     pub recovery: RecoveryKind,
     /// Most bytes in flight to one destination, where the default is not right.
     pub window: Option<u64>,
+    /// Whether long WRITEs are cut into WRITEs of one packet. By default they are on the loopback, where
+    /// batches of equal packets count most, unless packets are recorded.
+    pub equal_writes: Auto,
     /// Whether queue pairs slow down when told to. By default they do outside of the loopback.
     pub dcqcn: Auto,
     /// Rate of the link in bits per second, where the interface does not tell or tells wrong.
@@ -176,6 +179,15 @@ pub const SETTINGS: &[Setting] = &[
             config.window = Some(size(text).filter(|bytes| *bytes >= 8192)?);
             Some(())
         },
+    },
+    Setting {
+        key: "transport.equal_writes",
+        variable: "HIRAIL_EQUAL_WRITES",
+        meaning: "send a long WRITE as WRITEs of one packet each, so that larger batches of equal \
+                  packets form (of one that ends outside of its region, the first packets are placed); \
+                  auto: on the loopback, unless packets are recorded",
+        values: AUTO,
+        set: |config, text| auto(text).map(|auto| config.equal_writes = auto),
     },
     Setting {
         key: "congestion.dcqcn",
@@ -521,6 +533,7 @@ mod tests {
             ("port.send_buffer", "65536"),
             ("transport.recovery", "selective-repeat"),
             ("transport.window", "2MiB"),
+            ("transport.equal_writes", "off"),
             ("congestion.dcqcn", "on"),
             ("congestion.line_rate", "2.5Gbps"),
         ];
@@ -554,6 +567,7 @@ mod tests {
                 pcap: Some("a.pcapng".into()),
                 recovery: RecoveryKind::SelectiveRepeat,
                 window: Some(2 << 20),
+                equal_writes: Auto::Off,
                 dcqcn: Auto::On,
                 line_rate_bps: Some(2_500_000_000),
                 ..Config::default()

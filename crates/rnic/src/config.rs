@@ -116,6 +116,12 @@ pub struct DeviceConfig {
     /// A READ is asked for in pieces of this many bytes, rounded down to the path MTU. The
     /// responses in flight are bounded by nothing else.
     pub read_request_bytes: u32,
+    /// Whether long WRITEs without immediate of reliable connections go out as WRITEs of one packet
+    /// each, every one with a RETH. Then all packets have one size, and a link that takes packets of
+    /// equal size together takes more of them; it costs 16 bytes per packet. A WRITE that ends outside
+    /// of the peer's region is refused at the first packet outside of it, where one message would be
+    /// refused as a whole.
+    pub equal_writes: bool,
     /// How long an ACK may wait for the application's answer in a conversation; zero: it never waits.
     pub ack_delay: Span,
     /// Loss recovery of new QPs.
@@ -141,6 +147,7 @@ impl Default for DeviceConfig {
             port_mtu: PathMtu::Mtu4096,
             window: WindowConfig::default(),
             read_request_bytes: 64 << 10,
+            equal_writes: false,
             ack_delay: Span::ZERO,
             recovery: RecoveryKind::GoBackN,
             dcqcn: Arc::new(default_dcqcn()),

@@ -4,7 +4,7 @@
 //! the packets that the link took; so a link that takes fewer leaves nothing to be undone. Rules:
 //! `transport.md` 3.3, 3.8 to 3.10, 3.17, 3.18.
 
-use hirail_vocab::{Counter, QpState, WcStatus};
+use hirail_vocab::{Counter, QpState, QpType, WcStatus};
 use hirail_wire::{
     AtomicEth, Bth, Deth, Ext, Headers, Msn, Opcode, Operation, PKey, PathMtu, Psn, Qpn, Reth,
     Service,
@@ -16,7 +16,7 @@ use crate::mr::{Access, Slice};
 use crate::planted::{self, Bug};
 use crate::qp::{Cx, Inner};
 use crate::recovery::{Recovery, selective};
-use crate::send_queue::{Cursor, SendOp, UdDestination, Wqe};
+use crate::send_queue::{Cursor, Pieces, SendOp, UdDestination, Wqe};
 use crate::sgl;
 use crate::time::{Instant, Span};
 use crate::transmit::{Budget, Run, Work};
@@ -256,6 +256,15 @@ fn offer_lost<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, budget: Budget, run: &mu
 }
 
 impl<H: Host> Device<H> {
+    /// How long requests are cut.
+    pub(crate) fn pieces(&self, qp_type: QpType, mtu: PathMtu) -> Pieces {
+        let is_cut = self.config().equal_writes && qp_type.is_reliable();
+        Pieces {
+            read: self.read_piece(mtu),
+            write: if is_cut { 1 } else { u32::MAX },
+        }
+    }
+
     /// Responses that one READ request asks for at most.
     pub(crate) fn read_piece(&self, mtu: PathMtu) -> u32 {
         (self.config().read_request_bytes / mtu.bytes()).max(1)
@@ -432,9 +441,14 @@ impl Builder {
         run: &mut Run<H>,
     ) -> Result<(), Stop> {
         let packet = self.cursor.packet;
-        let is_first = packet == 0;
         let is_last = packet + 1 == wqe.packets;
-        let operation = payload_operation(&wqe.op, is_first, is_last);
+        let piece = match wqe.op {
+            SendOp::Write { .. } => cx.device.pieces(cx.qp.qp_type, q.mtu).write,
+            _ => u32::MAX,
+        };
+        let starts = packet.is_multiple_of(piece);
+        let ends = is_last || (packet + 1).is_multiple_of(piece);
+        let operation = payload_operation(&wqe.op, starts, ends);
         let payload_len = wqe.payload_bytes(packet, packet + 1, q.mtu) as u32;
         let psn = wqe.first_psn.add(packet);
         let cost = if psn.is_before(q.requester.una) {
@@ -463,7 +477,7 @@ impl Builder {
                 return Err(Stop::NoRoom);
             }
         }
-        let ext = payload_ext(wqe, operation);
+        let ext = payload_ext(wqe, operation, packet, piece, q.mtu);
         let headers = self.headers(
             cx,
             q,
@@ -803,11 +817,15 @@ fn payload_operation(op: &SendOp, is_first: bool, is_last: bool) -> Operation {
     }
 }
 
-fn payload_ext(wqe: &Wqe, operation: Operation) -> Ext {
-    let reth = |va, rkey| Reth {
-        va,
-        rkey,
-        length: wqe.length,
+/// The extension header of packet `packet` of a WQE that is cut every `piece` packets.
+fn payload_ext(wqe: &Wqe, operation: Operation, packet: u32, piece: u32, mtu: PathMtu) -> Ext {
+    let reth = |va: u64, rkey| {
+        let end = packet.saturating_add(piece).min(wqe.packets);
+        Reth {
+            va: va.wrapping_add(wqe.payload_bytes(0, packet, mtu)),
+            rkey,
+            length: wqe.payload_bytes(packet, end, mtu) as u32,
+        }
     };
     match (wqe.op, operation) {
         (SendOp::Write { va, rkey }, Operation::WriteFirst | Operation::WriteOnly)

@@ -276,6 +276,13 @@ impl Cursor {
     }
 }
 
+/// Packets of one message on the wire at most, where a request is cut into several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pieces {
+    pub(crate) read: u32,
+    pub(crate) write: u32,
+}
+
 /// The ring. Memory is taken when the first WQE is posted.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
@@ -371,14 +378,14 @@ impl SendQueue {
         self.destinations.get(self.slot(wqe))?.as_ref()
     }
 
-    /// Queues a request, or says why not; then nothing has changed. A READ of more than `read_piece`
-    /// packets is several messages on the wire.
+    /// Queues a request, or says why not; then nothing has changed. What has more packets than a piece
+    /// is several messages on the wire.
     pub(crate) fn post(
         &mut self,
         wr: &SendWr<'_>,
         qp_type: QpType,
         mtu: PathMtu,
-        read_piece: u32,
+        pieces: Pieces,
     ) -> Result<(), VerbError> {
         if self.len() == self.depth {
             return Err(VerbError::QueueFull {
@@ -441,7 +448,8 @@ impl SendQueue {
             self.destinations[slot] = wr.ud;
         }
         let messages = match wr.op {
-            SendOp::Read { .. } => packets.div_ceil(read_piece),
+            SendOp::Read { .. } => packets.div_ceil(pieces.read),
+            SendOp::Write { .. } => packets.div_ceil(pieces.write),
             _ => packets.min(1),
         };
         self.next_ssn = (self.next_ssn + messages) & 0x00ff_ffff;

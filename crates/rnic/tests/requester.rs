@@ -1667,3 +1667,35 @@ fn sequence_numbers_wrap() {
     "#]],
     );
 }
+
+/// All packets have one size, up to the last; what carries an immediate stays one message, since its
+/// length is told to the receiver.
+#[test]
+fn equal_writes_are_writes_of_one_packet() {
+    let mut s = Script::new(Setup::default(), |config| config.equal_writes = true);
+    let SendOp::Write { va, rkey } = write_to(0) else {
+        unreachable!("it is a WRITE")
+    };
+    let imm = *b"imm!";
+    s.post(1, write_to(100), 2500)
+        .post(2, SendOp::WriteImm { va, rkey, imm }, 2000)
+        .post(3, SendOp::Send, 2000)
+        .recv(ack(102, 3));
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     post  WRITE wr 1, 2500 bytes
+        0.000     -> RDMA WRITE Only psn 100 va+100 len 1024 : 1024
+        0.000     -> RDMA WRITE Only psn 101 va+1124 len 1024 : 1024
+        0.000     -> RDMA WRITE Only psn 102 ack va+2148 len 452 : 452
+        0.000     post  WRITE with immediate wr 2, 2000 bytes
+        0.000     -> RDMA WRITE First psn 103 va+0 len 2000 : 1024
+        0.000     -> RDMA WRITE Last with Immediate psn 104 ack imm 696d6d21 : 976
+        0.000     post  SEND wr 3, 2000 bytes
+        0.000     -> SEND First psn 105 : 1024
+        0.000     -> SEND Last psn 106 ack : 976
+        0.000     <- ACK psn 102 msn 3
+        0.000     send  wr 1 SUCCESS RDMA_WRITE 2500 bytes
+    "#]],
+    );
+}

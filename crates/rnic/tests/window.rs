@@ -144,11 +144,12 @@ fn halves_of_messages_do_not_hold_a_window_that_was_cut() {
         ..WindowConfig::default()
     };
     let mut s = Senders::new(window, &[14, 14, 14, 4]);
-    for sender in 0..4 {
+    for sender in 0..3 {
         s.write(sender, 10 * 1024);
     }
-    // The link takes three packets of each run, which ask for nothing, and the rest of the window of
-    // the last one, which are lost.
+    s.write(3, 7 * 1024);
+    // The link takes three packets of each run, which ask for nothing, and the whole message of the
+    // last one, which fills the window and is lost.
     for sender in 0..3 {
         let sent = s.send(3).expect("there is room");
         assert!(

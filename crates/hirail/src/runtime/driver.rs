@@ -55,6 +55,8 @@ impl Driver {
     /// was something.
     pub(crate) fn step(&mut self, rnic: &Rnic, now: Instant, sweep: Sweep) -> bool {
         let sent = self.transmit(rnic, now, OpenClasses::ALL);
+        // Sending takes long enough to matter: waits begin when their cause arrives.
+        let now = if sent { super::now() } else { now };
         let received = self.receive(rnic, now, sweep);
         let fired = self.fire(rnic, now);
         rnic.dispatch_events();
@@ -90,6 +92,7 @@ impl Driver {
             moved = true;
             self.outcomes.clear();
             let has_room = self.link.transmit(&self.runs[..count], &mut self.outcomes);
+            let now = self.advance(super::now());
             for (run, outcome) in self.runs[..count].iter_mut().zip(&self.outcomes) {
                 if outcome.faulted {
                     rnic.device.faulted(now, run, outcome.taken);

@@ -76,13 +76,16 @@ fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Contex
         gid: gid.gid,
         version: RoceVersion::V2,
     });
-    let engine = engine(
+    let mut engine = engine(
         device,
         gids.collect(),
         block,
         fast_paths.receive_buffer,
         config,
     )?;
+    // A recording shows what a card would send.
+    let is_local = device.kind == Kind::Loopback && fast_paths.segmentation && recorder.is_none();
+    engine.equal_writes = config.equal_writes.or(is_local);
     let segmentation = match config.segmentation {
         Auto::On => Segmentation::Everywhere,
         Auto::Off => Segmentation::Nowhere,
@@ -90,7 +93,15 @@ fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Contex
         Auto::Auto => Segmentation::InThisHost(local_addresses(all)),
     };
     let transmitter = Transmitter::new(pool, &config.port);
-    let link = UdpLink::new(receiver, transmitter, recorder, device, segmentation);
+    let has_equal_writes = engine.equal_writes;
+    let link = UdpLink::new(
+        receiver,
+        transmitter,
+        recorder,
+        device,
+        segmentation,
+        has_equal_writes,
+    );
     let rnic = Rnic::start(&device.name, engine, Box::new(link)).map_err(Error::Descriptor)?;
     Ok(Context::new(&device.name, rnic, Some(fast_paths)))
 }

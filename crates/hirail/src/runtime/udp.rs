@@ -25,6 +25,9 @@ const RUN_PACKETS: usize = 64;
 /// whose size would break the batches.
 const RUN_BYTES: usize = 132 << 10;
 
+/// The same where WRITEs have packets of one size: two full batches.
+const EQUAL_RUN_BYTES: usize = 124 << 10;
+
 /// Packets of one look at the sockets, so that a flood leaves time for sending.
 const RECEIVE_BUDGET: usize = 32;
 
@@ -49,6 +52,7 @@ pub(crate) struct UdpLink {
     interface: u32,
     interface_name: String,
     segmentation: Segmentation,
+    run_bytes: usize,
 }
 
 impl UdpLink {
@@ -58,6 +62,7 @@ impl UdpLink {
         recorder: Option<Arc<Recorder>>,
         device: &NetDevice,
         segmentation: Segmentation,
+        has_equal_writes: bool,
     ) -> Self {
         if let Some(recorder) = &recorder {
             transmitter.record_to(Arc::clone(recorder));
@@ -70,6 +75,11 @@ impl UdpLink {
             interface: device.index,
             interface_name: device.interface.clone(),
             segmentation,
+            run_bytes: if has_equal_writes {
+                EQUAL_RUN_BYTES
+            } else {
+                RUN_BYTES
+            },
         }
     }
 
@@ -225,7 +235,7 @@ impl Link for UdpLink {
     fn budget(&self) -> Budget {
         Budget {
             packets: RUN_PACKETS,
-            bytes: RUN_BYTES,
+            bytes: self.run_bytes,
         }
     }
 }

@@ -667,8 +667,8 @@ impl<H: Host> Device<H> {
                 got: q.state,
             });
         }
-        let read_piece = self.read_piece(q.mtu);
-        q.sq.post(wr, qp.qp_type, q.mtu, read_piece)?;
+        let pieces = self.pieces(qp.qp_type, q.mtu);
+        q.sq.post(wr, qp.qp_type, q.mtu, pieces)?;
         if can.flushes_sends {
             q.flush_sends(cx);
         } else {

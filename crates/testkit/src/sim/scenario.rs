@@ -33,6 +33,10 @@ pub struct Config {
     pub recovery: RecoveryKind,
     /// READs are asked for in pieces of this many bytes.
     pub read_request_bytes: u32,
+    /// ACKs wait in conversations.
+    pub ack_delay: Span,
+    /// Long WRITEs are cut into WRITEs of one packet.
+    pub equal_writes: bool,
     /// DCQCN's reaction point paces connections.
     pub is_paced: bool,
     /// ACKs carry credits.
@@ -47,8 +51,8 @@ impl Config {
             window: self.window,
             recovery: self.recovery,
             read_request_bytes: self.read_request_bytes,
-            // As the hosts of processes have it, in every second scenario.
-            ack_delay: Span::from_us(seed % 2 * 20),
+            ack_delay: self.ack_delay,
+            equal_writes: self.equal_writes,
             is_paced: self.is_paced,
             send_credits: self.send_credits,
             ..DeviceConfig::default()
@@ -140,6 +144,12 @@ impl Scenario {
                 connections.push(connection(rng, &nodes, is_clean));
             }
             crowd(rng, &mut nodes, &mut connections);
+        }
+        if connections.iter().any(|c| c.poison != [None; 2]) {
+            // The first packets of a WRITE that ends outside of its region are good ones then.
+            nodes
+                .iter_mut()
+                .for_each(|node| node.1.equal_writes = false);
         }
         // Priorities are strict: with several of them the lower ones may starve.
         let has_priorities = !is_crowd && chance(rng, 20);
@@ -242,6 +252,8 @@ fn config(rng: &mut fastrand::Rng) -> Config {
         },
         read_request_bytes: pick(rng, &[1, 1024, 4096, 64 << 10]),
         is_paced: chance(rng, 15),
+        ack_delay: Span::from_us(pick(rng, &[0, 20])),
+        equal_writes: chance(rng, 50),
         send_credits: chance(rng, 60),
     }
 }

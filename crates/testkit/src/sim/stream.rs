@@ -173,7 +173,9 @@ pub(super) struct Stream {
     pub(super) poison_at: Option<u32>,
     pub(super) next_psn: Psn,
     /// A READ is asked for in pieces of so many packets, each a message of its own.
-    pub(super) piece: u32,
+    pub(super) read_piece: u32,
+    /// The same of WRITEs.
+    pub(super) write_piece: u32,
     /// The peer's arena after the requests done.
     arena: Vec<u8>,
     /// The peer's arena after all requests posted.
@@ -198,7 +200,8 @@ impl Stream {
             to_post: 0,
             poison_at: None,
             next_psn: psn,
-            piece: u32::MAX,
+            read_piece: u32::MAX,
+            write_piece: u32::MAX,
             arena: vec![0; arena],
             predicted: vec![0; arena],
             counted: Vec::new(),
@@ -220,12 +223,15 @@ impl Stream {
             let executed = end
                 .distance_from(op.first_psn)
                 .clamp(0, op.packets.cast_signed());
-            if op.kind == Kind::Read && executed.cast_unsigned() < op.packets {
-                executed.cast_unsigned() / self.piece
-            } else if op.kind == Kind::Read {
-                op.packets.div_ceil(self.piece)
+            let piece = match op.kind {
+                Kind::Read => self.read_piece,
+                Kind::Write => self.write_piece,
+                _ => u32::MAX,
+            };
+            if executed.cast_unsigned() < op.packets {
+                executed.cast_unsigned() / piece
             } else {
-                u32::from(executed.cast_unsigned() == op.packets)
+                op.packets.div_ceil(piece)
             }
         };
         self.ops.iter().map(of).sum::<u32>() as usize

@@ -230,7 +230,10 @@ impl World {
             stream.is_exact = is_reliable;
             stream.signals_all = setup.sq_sig_all;
             let (_, config) = &self.scenario.nodes[connection.nodes[side]];
-            stream.piece = (config.read_request_bytes / setup.mtu.bytes()).max(1);
+            stream.read_piece = (config.read_request_bytes / setup.mtu.bytes()).max(1);
+            if config.equal_writes && is_reliable {
+                stream.write_piece = 1;
+            }
             stream.to_post = connection.requests[side];
             stream.poison_at = connection.poison[side];
             self.streams.push(stream);

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use hirail::stat::{self, ProcessCounters};
-use hirail_vocab::{Counter, CounterSnapshot, DropReason};
+use hirail_vocab::{Counter, CounterSnapshot, DropReason, LinkKind};
 use serde_json::{Map, Value, json};
 
 use crate::outcome::{Error, Outcome};
@@ -13,8 +13,9 @@ use crate::output::{BAD, FAINT, HEADING, Output};
 /// Show the counters of the hirail processes on this host
 #[derive(clap::Args)]
 #[command(after_help = "\
-Without a process, one line each; with one, all its counters that are not zero. Processes of other
-users are shown to root only. 'hirail explain COUNTER' says what a counter means.
+Without a process, one line each; with one, all its counters that are not zero, and the names of
+those that its kind of link does not count (N stands for each priority). Processes of other users
+are shown to root only. 'hirail explain COUNTER' says what a counter means.
 
 Examples:
   hirail stat
@@ -127,8 +128,10 @@ fn to_json(it: &ProcessCounters) -> Value {
         "pid": it.pid,
         "command": it.command,
         "device": it.device,
+        "link": it.link.map(LinkKind::name),
         "qps": it.qps,
         "counters": counters,
+        "not_counted": it.link.map(Counter::not_counted_on),
     })
 }
 
@@ -155,7 +158,7 @@ fn print_table(all: &[ProcessCounters], out: &mut Output) -> Result<(), Error> {
     writeln!(out, "{heading}")?;
     for it in all {
         let get = |counter| it.counters.get(counter);
-        let resent = get(Counter::RetransmittedPackets) + get(Counter::SrRetransmittedPackets);
+        let resent = get(Counter::RetransmittedPackets);
         let dropped = dropped(&it.counters);
         write!(
             out,
@@ -207,7 +210,11 @@ fn bytes(value: u64) -> String {
 }
 
 fn print_in_full(it: &ProcessCounters, out: &mut Output) -> Result<(), Error> {
-    let title = format!("{} {}  {}, {} QPs", it.pid, it.command, it.device, it.qps);
+    let link = it.link.map_or(String::new(), |link| format!(" on {link}"));
+    let title = format!(
+        "{} {}  {}{link}, {} QPs",
+        it.pid, it.command, it.device, it.qps
+    );
     let title = out.paint(HEADING, title);
     writeln!(out, "{title}")?;
     let mut group = "";
@@ -223,6 +230,11 @@ fn print_in_full(it: &ProcessCounters, out: &mut Output) -> Result<(), Error> {
             counter.name(),
             counter.unit().name()
         )?;
+    }
+    if let Some(link) = it.link {
+        let names = Counter::not_counted_on(link).join(" ");
+        let line = out.paint(FAINT, format!("not counted on this link: {names}"));
+        writeln!(out, "  {line}")?;
     }
     writeln!(out)
 }

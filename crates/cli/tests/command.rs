@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use expect_test::expect_file;
 
@@ -250,6 +251,43 @@ fn devices() {
         "steering",
     ] {
         assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+/// What a link has nothing to count for is named, rather than left to look like 0.
+#[test]
+fn stat_says_what_is_not_counted() {
+    let _context = hirail::Context::open_loopback().expect("a device");
+    let pid = std::process::id().to_string();
+    // The counters are published a moment after the device is opened.
+    let end = Instant::now() + Duration::from_secs(60);
+    let json = loop {
+        let output = hirail(&["--json", "stat", &pid]);
+        if output.status.success() {
+            break serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON");
+        }
+        assert!(Instant::now() < end, "{}", text(&output.stderr));
+    };
+    assert_eq!(json[0]["link"], "UDP");
+    let names = json[0]["not_counted"].as_array().expect("an array");
+    let has = |name: &str| names.contains(&name.into());
+    assert!(has("roce_slow_restart") && has("rx_prioN_pause"), "{json}");
+    assert!(!has("rx_prioN_packets") && !has("port_xmit_data"), "{json}");
+
+    let said = text(&hirail(&["stat", &pid]).stdout);
+    assert!(said.contains("hirail_lo on UDP, 0 QPs"), "{said}");
+    let line = "not counted on this link: roce_slow_restart ";
+    assert!(said.contains(line), "{said}");
+
+    for (counter, links) in [
+        ("port_xmit_data", "every link"),
+        ("tx_prio3_bytes", "UDP, raw Ethernet"),
+        ("rx_prio3_pause", "raw Ethernet"),
+        ("roce_slow_restart", "no link of hirail; by other devices"),
+    ] {
+        let json = hirail(&["--json", "explain", counter]).stdout;
+        let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+        assert!(json.to_string().contains(&format!("\"{links}\"")), "{json}");
     }
 }
 

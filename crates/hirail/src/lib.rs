@@ -158,7 +158,7 @@ pub use hirail_rnic::qp::attr::{AddressVector, AttrMask, QpAttr};
 pub use hirail_rnic::srq::SrqId;
 pub use hirail_rnic::{GidEntry, Limits, RecoveryKind, RoceVersion, SendFlags, SendOp, VerbError};
 pub use hirail_vocab::{
-    AsyncEventKind, Counter, CounterSnapshot, QpState, QpType, WcOpcode, WcStatus,
+    AsyncEventKind, Counter, CounterSnapshot, LinkKind, QpState, QpType, WcOpcode, WcStatus,
 };
 pub use hirail_wire::{
     AckTimeout, Feth, FlushRange, Gid, Lkey, PathMtu, Psn, QKey, Qpn, Rkey, RnrTimer,

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use hirail_vocab::{Counter, CounterSnapshot, Counters};
+use hirail_vocab::{Counter, CounterSnapshot, Counters, LinkKind};
 use serde::{Deserialize, Serialize};
 
 use crate::port::sys;
@@ -30,6 +30,9 @@ pub struct ProcessCounters {
     pub command: String,
     /// The device's name.
     pub device: String,
+    /// What the device runs on, which decides what it can count ([`Counter::counted_on`]).
+    /// Unknown where the process is of another version.
+    pub link: Option<LinkKind>,
     /// Queue pairs that exist.
     pub qps: u32,
     /// The counters, as of some milliseconds ago.
@@ -40,6 +43,8 @@ pub struct ProcessCounters {
 #[derive(Serialize, Deserialize)]
 struct Published {
     device: String,
+    #[serde(default)]
+    link: String,
     qps: u32,
     counters: Vec<(String, u64)>,
 }
@@ -48,16 +53,18 @@ struct Published {
 pub(crate) struct Publisher {
     file: File,
     device: String,
+    link: LinkKind,
     /// Bytes of the last one, so that a shorter one leaves no tail.
     len: usize,
 }
 
 impl Publisher {
-    pub(crate) fn new(device: &str) -> io::Result<Self> {
+    pub(crate) fn new(device: &str, link: LinkKind) -> io::Result<Self> {
         let file: OwnedFd = sys::memory_file(NAME)?;
         Ok(Self {
             file: File::from(file),
             device: device.to_owned(),
+            link,
             len: 0,
         })
     }
@@ -67,6 +74,7 @@ impl Publisher {
         let snapshot = counters.snapshot();
         let published = Published {
             device: self.device.clone(),
+            link: self.link.name().to_owned(),
             qps,
             counters: snapshot
                 .non_zero()
@@ -126,6 +134,7 @@ fn of_process(pid: u32) -> Vec<ProcessCounters> {
                 pid,
                 command: command.trim_end().to_owned(),
                 device: published.device,
+                link: LinkKind::from_name(&published.link),
                 qps: published.qps,
                 counters,
             })
@@ -150,13 +159,14 @@ mod tests {
     fn this_process_is_found() {
         let counters = Counters::new();
         counters.add(Counter::OutOfSequence, 7);
-        let mut publisher = Publisher::new("hirail_test").unwrap();
+        let mut publisher = Publisher::new("hirail_test", LinkKind::Udp).unwrap();
         publisher.publish(&counters, 3);
         counters.add(Counter::OutOfSequence, 1);
         publisher.publish(&counters, 4);
         let all = processes().unwrap();
         let ours = all.iter().find(|it| it.device == "hirail_test").unwrap();
         assert_eq!((ours.pid, ours.qps), (std::process::id(), 4));
+        assert_eq!(ours.link, Some(LinkKind::Udp));
         assert_eq!(ours.counters.get(Counter::OutOfSequence), 8);
     }
 }

@@ -1001,7 +1001,11 @@ fn commit_lost<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, run: &Run<H>, taken: us
         if index < taken {
             let psn = packet.headers.bth().psn;
             wire_bytes += packet.wire_len() as u64;
+            cx.count(Counter::RetransmittedPackets);
             cx.count(Counter::SrRetransmittedPackets);
+            if selective.is_probe(psn) {
+                cx.count(Counter::RoceAdpRetrans);
+            }
             selective.on_resent(cx.now, psn, sent_end);
             asked = Some(psn).filter(|psn| !psn.is_before(q.requester.una));
         } else {

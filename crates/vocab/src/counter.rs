@@ -279,7 +279,8 @@ counters! {
         /// Acknowledgements received, not counting those inside read and atomic responses. hirail's
         /// own name.
         Packets RcvdAcks = "rcvd_acks";
-        /// Retransmissions by the adaptive timer, which is shorter than the ACK timeout.
+        /// Retransmissions by the adaptive timer, which is shorter than the ACK timeout. hirail has
+        /// one with selective repeat.
         Events RoceAdpRetrans = "roce_adp_retrans";
         /// Times that the adaptive retransmission timer ran out.
         Events RoceAdpRetransTo = "roce_adp_retrans_to";
@@ -399,13 +400,13 @@ counters! {
             RxPrio5PauseTransition = "rx_prio5_pause_transition",
             RxPrio6PauseTransition = "rx_prio6_pause_transition",
             RxPrio7PauseTransition = "rx_prio7_pause_transition";
-        /// Packets received in this priority.
+        /// Packets received in this priority; without a VLAN tag, the DSCP divided by 8.
         Packets rx_prio_packets:
             RxPrio0Packets = "rx_prio0_packets", RxPrio1Packets = "rx_prio1_packets",
             RxPrio2Packets = "rx_prio2_packets", RxPrio3Packets = "rx_prio3_packets",
             RxPrio4Packets = "rx_prio4_packets", RxPrio5Packets = "rx_prio5_packets",
             RxPrio6Packets = "rx_prio6_packets", RxPrio7Packets = "rx_prio7_packets";
-        /// Packets sent in this priority.
+        /// Packets sent in this priority; over UDP, the DSCP divided by 8.
         Packets tx_prio_packets:
             TxPrio0Packets = "tx_prio0_packets", TxPrio1Packets = "tx_prio1_packets",
             TxPrio2Packets = "tx_prio2_packets", TxPrio3Packets = "tx_prio3_packets",
@@ -492,9 +493,6 @@ counters! {
         OutOfSequenceSilent, DropOutOfSequenceSilent = "out_of_sequence_silent", also OutOfSequence;
         /// A request that follows one answered with an RNR NAK; the peer sends it again.
         AfterRnrNak, DropAfterRnrNak = "after_rnr_nak";
-        /// A sequence number further away than the packets that can be in flight, with selective
-        /// repeat or for a response.
-        PsnOutsideWindow, DropPsnOutsideWindow = "psn_outside_window";
         /// A request was received out of order once more while it is already held, with selective
         /// repeat.
         DuplicateHeld, DropDuplicateHeld = "duplicate_held", also DuplicateRequest;

@@ -5,7 +5,8 @@ use core::fmt;
 
 use crate::terms::TERMS;
 use crate::{
-    AsyncEventKind, CcParam, CcSide, Counter, DropReason, QpState, QpType, WcOpcode, WcStatus,
+    AsyncEventKind, CcParam, CcSide, Counter, DropReason, LinkKind, QpState, QpType, WcOpcode,
+    WcStatus,
 };
 
 /// What sort of word something is.
@@ -96,6 +97,19 @@ impl fmt::Display for Explanation {
             write!(f, "\n  {label:width$}  {value}")?;
         }
         Ok(())
+    }
+}
+
+/// The links of hirail that count it, in words.
+fn counted_on(counter: Counter) -> String {
+    match counter.counted_on() {
+        [] => "no link of hirail; by other devices".to_owned(),
+        links if links == LinkKind::ALL => "every link".to_owned(),
+        links => links
+            .iter()
+            .map(|link| link.name())
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 
@@ -209,6 +223,7 @@ impl Entry {
                 let mut facts = vec![
                     ("unit", counter.unit().to_string()),
                     ("group", counter.group().to_owned()),
+                    ("counted on", counted_on(counter)),
                 ];
                 if let Some(also) = reason.and_then(DropReason::also) {
                     facts.push(("counted also in", also.name().to_owned()));
@@ -426,6 +441,7 @@ mod tests {
             The ICRC is wrong: the packet was damaged, or rewritten on the way.
               unit             packets
               group            Discarded packets, one counter per reason
+              counted on       every link
               counted also in  rx_icrc_encapsulated"#]]
         .assert_eq(&text("bad_icrc"));
         expect_test::expect![[r#"

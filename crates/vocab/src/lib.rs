@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod cc;
+mod counted;
 mod counter;
 mod event;
 mod explain;
@@ -26,6 +27,7 @@ mod status;
 mod terms;
 
 pub use cc::{CcOutOfRange, CcParam, CcSide};
+pub use counted::LinkKind;
 pub use counter::{Counter, CounterSnapshot, Counters, DropReason, Unit};
 pub use event::AsyncEventKind;
 pub use explain::{Explanation, Kind, explain, nearest_word, words};

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use expect_test::expect_file;
-use hirail_vocab::{CcParam, CcSide, Counter, DropReason};
+use hirail_vocab::{CcParam, CcSide, Counter, DropReason, LinkKind};
 
 #[test]
 fn counters_doc_is_fresh() {
@@ -14,7 +14,9 @@ fn counters_doc_is_fresh() {
          What `hirail stat` prints and what the simulated hosts count. Names are those of cards where\n\
          cards have them (`hw_counters` and `counters` in sysfs, `rdma statistic`, `ethtool -S`).\n\
          Counters start at 0 with their device and never go back; differences are what says\n\
-         something. `hirail explain NAME` prints a line of this page.\n",
+         something. `hirail explain NAME` prints a line of this page.\n\n\
+         Some need what only some links of hirail have, such as flow control; where the first column\n\
+         names links, others do not count it.\n",
     );
     let mut group = "";
     for &counter in Counter::ALL {
@@ -40,7 +42,16 @@ fn counters_doc_is_fresh() {
                 .map_or(String::new(), |also| format!("`{also}`")),
             None => counter.unit().to_string(),
         };
-        writeln!(text, "| `{counter}` | {second} | {} |", counter.meaning()).unwrap();
+        let links = match counter.counted_on() {
+            links if links == LinkKind::ALL => String::new(),
+            [] => " (other devices)".to_owned(),
+            links => {
+                let names: Vec<_> = links.iter().map(|link| link.name()).collect();
+                format!(" ({})", names.join(", "))
+            }
+        };
+        let meaning = counter.meaning();
+        writeln!(text, "| `{counter}`{links} | {second} | {meaning} |").unwrap();
     }
     text.push_str(
         "\n# Congestion-control parameters\n\n\

@@ -10,6 +10,7 @@
 
 use core::net::IpAddr;
 
+use hirail_vocab::DropReason;
 use hirail_wire::{IcrcPrefix, solve_ipv4_id};
 
 use super::recv::Datagram;
@@ -35,9 +36,24 @@ struct Peer {
     last_id: Option<u16>,
 }
 
-/// The ICRC is wrong, or right only for an Identification that this peer would not use.
+/// Why a packet is taken for damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BadIcrc;
+pub enum BadIcrc {
+    /// The ICRC is wrong.
+    Wrong,
+    /// It is right only for an Identification that this peer would not use.
+    ImplausibleId,
+}
+
+impl BadIcrc {
+    /// The reason under which it is counted.
+    pub const fn reason(self) -> DropReason {
+        match self {
+            Self::Wrong => DropReason::BadIcrc,
+            Self::ImplausibleId => DropReason::ImplausibleIpv4Id,
+        }
+    }
+}
 
 /// Flows remembered.
 const PEERS: usize = 256;
@@ -69,9 +85,9 @@ impl IcrcChecker {
     pub fn check(&mut self, datagram: &Datagram<'_>) -> Result<u16, BadIcrc> {
         let ib = datagram.bytes;
         if ib.len() < MIN_LEN {
-            return Err(BadIcrc);
+            return Err(BadIcrc::Wrong);
         }
-        let (covered, received) = ib.split_last_chunk::<4>().ok_or(BadIcrc)?;
+        let (covered, received) = ib.split_last_chunk::<4>().ok_or(BadIcrc::Wrong)?;
         let peer = self.peer(datagram)?;
         // The n-th packet of a batch has n.
         let expected = if datagram.source.is_ipv4() {
@@ -85,13 +101,13 @@ impl IcrcChecker {
             return Ok(expected);
         }
         if datagram.source.is_ipv6() {
-            return Err(BadIcrc);
+            return Err(BadIcrc::Wrong);
         }
         let id = match solve_ipv4_id(computed, expected, *received, ib.len()) {
             Some(id) => id,
             None => peer
                 .try_other_fragment_bit(covered, *received)
-                .ok_or(BadIcrc)?,
+                .ok_or(BadIcrc::Wrong)?,
         };
         let is_first = peer.last_id.is_none();
         let jump = peer.last_id.map(|last| id.wrapping_sub(last));
@@ -104,7 +120,7 @@ impl IcrcChecker {
         if id <= MAX_PLACE || is_near || is_first {
             Ok(id)
         } else {
-            Err(BadIcrc)
+            Err(BadIcrc::ImplausibleId)
         }
     }
 
@@ -116,7 +132,7 @@ impl IcrcChecker {
             peer.source == source && peer.destination == destination && peer.port == port
         });
         if !known {
-            let prefix = prefix(source, destination, port, true).ok_or(BadIcrc)?;
+            let prefix = prefix(source, destination, port, true).ok_or(BadIcrc::Wrong)?;
             *slot = Some(Peer {
                 source,
                 destination,
@@ -126,7 +142,7 @@ impl IcrcChecker {
                 last_id: None,
             });
         }
-        slot.as_mut().ok_or(BadIcrc)
+        slot.as_mut().ok_or(BadIcrc::Wrong)
     }
 }
 
@@ -223,7 +239,7 @@ mod tests {
         for id in [0xfff0, 0xfff1, 0xffff, 3, 0xfffe, 0x0fff] {
             assert_eq!(check(&mut checker, V4, id), Ok(id));
         }
-        assert_eq!(check(&mut checker, V4, 0x5000), Err(BadIcrc));
+        assert_eq!(check(&mut checker, V4, 0x5000), Err(BadIcrc::ImplausibleId));
         assert_eq!(check(&mut checker, V4, 0x5001), Ok(0x5001));
     }
 
@@ -242,14 +258,17 @@ mod tests {
         assert_eq!(check(&mut checker, V6, 0), Ok(0));
         let mut bytes = packet(V6, 0, true);
         bytes[20] ^= 1;
-        assert_eq!(checker.check(&datagram(V6, &bytes)), Err(BadIcrc));
+        assert_eq!(checker.check(&datagram(V6, &bytes)), Err(BadIcrc::Wrong));
     }
 
     #[test]
     fn short_packets_are_refused() {
         let mut checker = IcrcChecker::new();
         for len in 0..16 {
-            assert_eq!(checker.check(&datagram(V4, &[0; 16][..len])), Err(BadIcrc));
+            assert_eq!(
+                checker.check(&datagram(V4, &[0; 16][..len])),
+                Err(BadIcrc::Wrong)
+            );
         }
     }
 

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use hirail_rnic::transmit::{Budget, OpenClasses, Run};
 use hirail_rnic::{Instant, PacketMeta};
-use hirail_vocab::{Counter, DropReason};
+use hirail_vocab::{Counter, DropReason, LinkKind};
 use hirail_wire::Gid;
 
 use super::Threads;
@@ -39,6 +39,9 @@ pub(crate) struct Outcome {
 
 /// A port: UDP, raw Ethernet, or memory.
 pub(crate) trait Link: Send {
+    /// Which of these it is: what it can count depends on it.
+    fn kind(&self) -> LinkKind;
+
     /// Descriptors that become readable when packets arrive.
     fn readable(&self) -> std::io::Result<Vec<OwnedFd>>;
 

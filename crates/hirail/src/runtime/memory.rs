@@ -13,7 +13,7 @@ use std::time::Duration;
 use hirail_rnic::host::Fault;
 use hirail_rnic::transmit::{Budget, Flow, Run, Segment, TxPacket};
 use hirail_rnic::{DeviceConfig, GidEntry, PacketMeta, RecoveryKind, RoceVersion};
-use hirail_vocab::DropReason;
+use hirail_vocab::{DropReason, LinkKind};
 use hirail_wire::{Gid, IcrcPrefix, PathMtu};
 
 use super::link::{Arrival, Link, Outcome, Sink};
@@ -270,6 +270,10 @@ fn prefix(source: Gid, destination: Gid) -> IcrcPrefix {
 }
 
 impl Link for MemoryLink {
+    fn kind(&self) -> LinkKind {
+        LinkKind::Memory
+    }
+
     fn readable(&self) -> io::Result<Vec<OwnedFd>> {
         let state = self.network.state();
         Ok(vec![

@@ -15,6 +15,7 @@ pub(crate) mod memory;
 pub(crate) mod open;
 pub(crate) mod progress;
 pub(crate) mod raw;
+mod traffic;
 pub(crate) mod udp;
 
 use std::collections::BTreeMap;
@@ -90,11 +91,12 @@ impl Rnic {
         link: Box<dyn Link>,
     ) -> std::io::Result<Arc<Self>> {
         crate::fork::arm();
+        let kind = link.kind();
         let (progress, thread) = progress::prepare(&*link)?;
         let rnic = Arc::new(Self {
             device: Device::new(config),
             driver: Mutex::new(Driver::new(link)),
-            publisher: Mutex::new(Publisher::new(name)?),
+            publisher: Mutex::new(Publisher::new(name, kind)?),
             rung: AtomicBool::new(false),
             channels: RwLock::new(BTreeMap::new()),
             events: crate::verbs::event::EventQueue::new()?,

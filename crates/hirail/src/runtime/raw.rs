@@ -26,7 +26,7 @@ use std::sync::Arc;
 use hirail_rnic::host::Fault;
 use hirail_rnic::transmit::{Budget, Class, Flow, OpenClasses, Run};
 use hirail_rnic::{Instant, RoceVersion};
-use hirail_vocab::Counter;
+use hirail_vocab::{Counter, LinkKind};
 use hirail_wire::ethernet::VlanTag;
 use hirail_wire::frame::Content;
 use hirail_wire::mac_control::MacControl;
@@ -415,6 +415,10 @@ impl RawLink {
 }
 
 impl Link for RawLink {
+    fn kind(&self) -> LinkKind {
+        LinkKind::Raw
+    }
+
     fn readable(&self) -> io::Result<Vec<OwnedFd>> {
         let fds = [
             self.receiver.as_fd(),

@@ -9,14 +9,18 @@ use std::sync::Arc;
 use hirail_rnic::PacketMeta;
 use hirail_rnic::host::Fault;
 use hirail_rnic::transmit::{Budget, Flow, Run, Segment, TxPacket};
-use hirail_vocab::DropReason;
+use hirail_vocab::{Counter, DropReason, LinkKind};
 use hirail_wire::{Gid, Icrc};
 
 use super::Threads;
 use super::link::{Arrival, Link, Outcome, Sink};
+use super::traffic::Traffic;
 use crate::devices::NetDevice;
 use crate::error::Error;
-use crate::port::{IcrcChecker, Path, PushError, Receiver, Recorder, Sweep, Transmitter};
+use crate::port::{
+    IcrcChecker, Path, PushError, ReceiveStats, Receiver, Recorder, Sweep, TransmitStats,
+    Transmitter,
+};
 
 /// Packets of one run: what one message to the kernel can hold.
 const RUN_PACKETS: usize = 64;
@@ -53,6 +57,26 @@ pub(crate) struct UdpLink {
     interface_name: String,
     segmentation: Segmentation,
     run_bytes: usize,
+    received: Traffic,
+    sent: Traffic,
+    /// Packets for which there was no socket.
+    without_socket: u64,
+    /// What the port has told the counters.
+    counted: (ReceiveStats, TransmitStats),
+}
+
+/// Bytes of Ethernet, IP and UDP headers in front of a packet.
+const fn framing(ip: IpAddr) -> usize {
+    match ip {
+        IpAddr::V4(_) => 14 + 20 + 8,
+        IpAddr::V6(_) => 14 + 40 + 8,
+    }
+}
+
+/// The priority that a network gives to a traffic class, where frames have no tag: its DSCP divided
+/// by 8.
+const fn priority(traffic_class: u8) -> u8 {
+    traffic_class >> 5
 }
 
 impl UdpLink {
@@ -80,6 +104,48 @@ impl UdpLink {
             } else {
                 RUN_BYTES
             },
+            received: Traffic::default(),
+            sent: Traffic::default(),
+            without_socket: 0,
+            counted: Default::default(),
+        }
+    }
+
+    /// Tells the counters what has moved since the last time.
+    fn count(&mut self, sink: &mut dyn Sink) {
+        self.received.flush(|priority, packets, octets| {
+            sink.count(Counter::rx_prio_packets(priority), packets);
+            sink.count(Counter::rx_prio_bytes(priority), octets);
+        });
+        self.sent.flush(|priority, packets, octets| {
+            sink.count(Counter::tx_prio_packets(priority), packets);
+            sink.count(Counter::tx_prio_bytes(priority), octets);
+        });
+        let now = (self.receiver.stats(), self.transmitter.stats());
+        let (received, sent) = core::mem::replace(&mut self.counted, now);
+        let discards = now.1.refused - sent.refused + core::mem::take(&mut self.without_socket);
+        for (counter, amount) in [
+            (
+                Counter::FwdXmitPackets,
+                now.0.passed_on - received.passed_on,
+            ),
+            (
+                Counter::FwdRcvPackets,
+                now.0.taken_over - received.taken_over,
+            ),
+            (
+                DropReason::ForwardFailed.counter(),
+                now.0.pass_on_dropped - received.pass_on_dropped,
+            ),
+            (Counter::PortXmitDiscards, discards),
+            (Counter::PortXmitWait, now.1.blocked - sent.blocked),
+        ] {
+            if amount > 0 {
+                sink.count(counter, amount);
+            }
+        }
+        for _ in received.runts..now.0.runts {
+            sink.refused(DropReason::Truncated);
         }
     }
 
@@ -148,6 +214,10 @@ pub(super) fn gather(
 }
 
 impl Link for UdpLink {
+    fn kind(&self) -> LinkKind {
+        LinkKind::Udp
+    }
+
     fn readable(&self) -> io::Result<Vec<OwnedFd>> {
         Ok(vec![self.receiver.as_fd().try_clone_to_owned()?])
     }
@@ -157,12 +227,15 @@ impl Link for UdpLink {
             receiver,
             checker,
             recorder,
+            received,
             ..
         } = self;
-        receiver.recv_batch(RECEIVE_BUDGET, sweep, |datagram| {
-            let Ok(id) = checker.check(&datagram) else {
-                sink.refused(DropReason::BadIcrc);
-                return;
+        let count = receiver.recv_batch(RECEIVE_BUDGET, sweep, |datagram| {
+            let octets = framing(datagram.destination) + datagram.bytes.len();
+            received.add(priority(datagram.traffic_class), 1, octets as u64);
+            let id = match checker.check(&datagram) {
+                Ok(id) => id,
+                Err(error) => return sink.refused(error.reason()),
             };
             if let Some(recorder) = recorder {
                 recorder.received(&datagram, id);
@@ -177,7 +250,9 @@ impl Link for UdpLink {
             };
             let ib = &datagram.bytes[..datagram.bytes.len() - 4];
             sink.packet(Arrival { meta, ib });
-        })
+        });
+        self.count(sink);
+        count
     }
 
     fn transmit(&mut self, runs: &[Run<Threads>], outcomes: &mut Vec<Outcome>) -> bool {
@@ -197,6 +272,7 @@ impl Link for UdpLink {
                 if self.transmitter.begin(&path).is_err() {
                     // No socket to be had: the packets are lost, and the timers know what to do.
                     outcomes[index].taken = run.packets().len();
+                    self.without_socket += run.packets().len() as u64;
                     break;
                 }
                 let (pushed, error) = self.push(run, next);
@@ -219,6 +295,14 @@ impl Link for UdpLink {
             }
         }
         has_room &= flush(&mut self.transmitter, &mut outcomes[first_run..]);
+        for (run, outcome) in runs.iter().zip(&outcomes[base..]) {
+            let flow = run.flow();
+            let packets = &run.packets()[..outcome.taken];
+            let headers = framing(flow.destination.to_ip()) + 4;
+            let octets: usize = packets.iter().map(|it| headers + it.wire_len()).sum();
+            let priority = priority(flow.traffic_class);
+            self.sent.add(priority, packets.len() as u64, octets as u64);
+        }
         has_room
     }
 

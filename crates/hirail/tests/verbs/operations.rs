@@ -252,6 +252,32 @@ fn selective_repeat_resends_what_was_lost() {
         counters.get(Counter::SrRetransmittedPackets) > 0,
         "{counters:?}"
     );
+    let [all, selective] = [
+        Counter::RetransmittedPackets,
+        Counter::SrRetransmittedPackets,
+    ]
+    .map(|counter| counters.get(counter));
+    assert!(all >= selective, "the one is a part of the other");
+}
+
+/// Nothing comes after a single packet that would tell of its loss: the adaptive timer sends it again.
+#[test]
+fn the_adaptive_timer_resends_the_last_packet() {
+    let faults = Faults {
+        seed: 3,
+        loss: 0.2,
+        recovery: RecoveryKind::SelectiveRepeat,
+        ..Faults::default()
+    };
+    let (a, b) = pair_with(faults, QpType::Rc);
+    for round in 0..300 {
+        let eight = [a.mr.slice(..8)];
+        a.carry_out(&SendWr::write(round, &eight, b.mr.remote()));
+    }
+    let counters = a.context.counters();
+    let [resent, expired] =
+        [Counter::RoceAdpRetrans, Counter::RoceAdpRetransTo].map(|counter| counters.get(counter));
+    assert!(0 < resent && resent <= expired, "{counters:?}");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! The same over UDP: two devices of this process at one port, every transport, both families.
 
 use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Instant;
 
 use hirail::config::Config;
 use hirail::port::PortOptions;
-use hirail::{ConnectOptions, Context, Destination, Gid, Path, QpType, SendWr};
+use hirail::{ConnectOptions, Context, Counter, Destination, Gid, LinkKind, Path, QpType, SendWr};
 
 use crate::operations::{nothing, pieces, send, send_with_immediate, write, write_with_immediate};
-use crate::side::{ALL, KEY, Side, pattern};
+use crate::side::{ALL, KEY, PATIENCE, Side, pattern};
 
 /// Bytes in front of each datagram received.
 const GRH: usize = 40;
@@ -166,6 +167,55 @@ fn a_group_that_cannot_be_joined() {
         (b.done().wr_id, b.mr.to_vec(GRH, 7)),
         (1, b"to many".into())
     );
+}
+
+/// Packets and octets by priority, which over UDP is the DSCP divided by 8; and no counter moves that
+/// the link is said not to count.
+#[test]
+fn traffic_by_priority() {
+    let (a, b) = sides(QpType::Ud);
+    for side in [&a, &b] {
+        side.qp.activate_datagram(KEY).unwrap();
+    }
+    let gid_index = ipv4(&a) as u8;
+    for traffic_class in [0x60, 0x7c, 0xa0] {
+        b.qp.post_recv(1, &[b.mr.slice(..GRH + 64)]).unwrap();
+        let path = Path {
+            gid_index,
+            traffic_class,
+            ..Path::default()
+        };
+        let to = Destination::unicast(&b.qp.endpoint(gid_index).unwrap(), KEY);
+        let wr = SendWr::send(1, &[]).with_inline(b"12345678");
+        a.carry_out(&wr.to(to).via(path));
+        b.done();
+    }
+    // Ethernet, IPv4 and UDP headers, BTH, DETH, payload, ICRC.
+    let octets = (14 + 20 + 8) + (12 + 8) + 8 + 4;
+    for (priority, packets) in [(2, 0), (3, 2), (5, 1)] {
+        let counters = [
+            (&a, Counter::tx_prio_packets(priority), packets),
+            (&a, Counter::tx_prio_bytes(priority), packets * octets),
+            (&b, Counter::rx_prio_packets(priority), packets),
+            (&b, Counter::rx_prio_bytes(priority), packets * octets),
+        ];
+        for (side, counter, expected) in counters {
+            let get = || side.context.counters().get(counter);
+            // What was sent is counted with the next look at what has arrived.
+            let end = Instant::now() + PATIENCE;
+            while get() < expected && Instant::now() < end {
+                side.context.poll().unwrap();
+            }
+            assert_eq!(get(), expected, "{counter}");
+        }
+    }
+    let counters = a.context.counters();
+    assert_eq!(counters.get(Counter::UnicastXmitPackets), 3);
+    assert_eq!(b.context.counters().get(Counter::UnicastRcvPackets), 3);
+    for (counter, value) in counters.non_zero() {
+        let links = counter.counted_on();
+        assert!(links.contains(&LinkKind::Udp), "{counter} {value}");
+    }
 }
 
 fn ipv4(side: &Side) -> usize {

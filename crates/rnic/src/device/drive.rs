@@ -177,6 +177,12 @@ impl<H: Host> Device<H> {
             .sum();
         self.counters
             .add(Counter::PortXmitData, octets.div_ceil(4) as u64);
+        let kind = if run.flow().destination.is_multicast() {
+            Counter::MulticastXmitPackets
+        } else {
+            Counter::UnicastXmitPackets
+        };
+        self.counters.add(kind, taken as u64);
         let is_valid = run.epoch == q.epoch;
         match run.work {
             Work::Requests => {

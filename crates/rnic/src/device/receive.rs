@@ -56,6 +56,9 @@ impl<H: Host> Device<H> {
         self.counters.add(Counter::PortRcvPackets, 1);
         let octets = headers.ib_len(payload.len()) as u64;
         self.counters.add(Counter::PortRcvData, octets.div_ceil(4));
+        if !meta.destination.is_multicast() {
+            self.counters.add(Counter::UnicastRcvPackets, 1);
+        }
         let result = self.dispatch(now, meta, headers, payload);
         if let Err(reason) = result {
             self.counters.drop_packet(reason);

@@ -52,6 +52,8 @@ pub(crate) struct Selective {
     next_look: Psn,
     /// Resend the oldest packet, lost or not: the short timer has expired.
     probe: bool,
+    /// The packet that was offered to the link for that reason.
+    probing: Option<Psn>,
     probe_at: Option<Instant>,
     backoff: u32,
     /// A packet whose acknowledgement measures the round trip.
@@ -67,6 +69,7 @@ impl Selective {
             newest: None,
             next_look: Psn::new(0),
             probe: false,
+            probing: None,
             probe_at: None,
             backoff: 0,
             sample: None,
@@ -119,6 +122,7 @@ impl Selective {
             was_resent: true,
         };
         self.probe = false;
+        self.probing = None;
         self.probe_at = Some(now + self.probe_after());
     }
 
@@ -145,6 +149,7 @@ impl Selective {
         self.newest = None;
         self.sample = None;
         self.probe = false;
+        self.probing = None;
     }
 
     /// The peer's report.
@@ -196,10 +201,18 @@ impl Selective {
 
     /// `psn` has been dealt with in this pass.
     pub(crate) fn skip(&mut self, psn: Psn) {
-        self.probe = false;
+        if core::mem::take(&mut self.probe) {
+            self.probing = Some(psn);
+        }
         if !self.next_look.is_after(psn) {
             self.next_look = psn.next();
         }
+    }
+
+    /// Whether `psn`, offered by [`next_lost`](Self::next_lost), is sent again because the short
+    /// timer has expired.
+    pub(crate) fn is_probe(&self, psn: Psn) -> bool {
+        self.probing == Some(psn)
     }
 
     /// `psn` was not sent after all.

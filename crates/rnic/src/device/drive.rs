@@ -259,7 +259,7 @@ impl<H: Host> Device<H> {
                 let again = queue.moderation_deadline();
                 drop(queue);
                 if is_due {
-                    self.schedule().raise(Event::Completion(cq));
+                    self.raise_event(Event::Completion(cq));
                 } else if let Some(again) = again {
                     self.schedule().arm(timer, again);
                 }
@@ -285,7 +285,7 @@ impl<H: Host> Device<H> {
 
     /// What happened that the host must tell its user.
     pub fn poll_event(&self) -> Option<Event<H>> {
-        self.schedule().pop_event()
+        self.pop_event()
     }
 }
 

@@ -10,6 +10,7 @@ mod verbs;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hirail_vocab::{AsyncEventKind, Counters};
 use hirail_wire::{PathMtu, Qpn};
@@ -139,6 +140,8 @@ pub struct Device<H: Host> {
     groups: H::ReadMostly<GroupTable>,
     windows: H::Lock<BTreeMap<WindowKey, SharedWindow<H>>>,
     schedule: H::Lock<Schedule<H>>,
+    /// There may be events in the schedule; changed under its lock.
+    has_events: AtomicBool,
     dependents: H::Lock<Dependents>,
 }
 
@@ -178,6 +181,7 @@ impl<H: Host> Device<H> {
             })),
             windows: Lock::new(BTreeMap::new()),
             schedule: Lock::new(Schedule::new()),
+            has_events: AtomicBool::new(false),
             dependents: Lock::new(Dependents::default()),
             config,
         }
@@ -220,7 +224,27 @@ impl<H: Host> Device<H> {
 
     /// Tells the user of an asynchronous event.
     pub fn raise(&self, event: AsyncEvent) {
-        self.schedule().raise(Event::Async(event));
+        self.raise_event(Event::Async(event));
+    }
+
+    fn raise_event(&self, event: Event<H>) {
+        let mut schedule = self.schedule();
+        schedule.raise(event);
+        self.has_events.store(true, Ordering::Release);
+    }
+
+    /// The oldest event. Asking where there is none, which is what every call ends with, takes no
+    /// lock.
+    fn pop_event(&self) -> Option<Event<H>> {
+        if !self.has_events.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut schedule = self.schedule();
+        let event = schedule.pop_event();
+        if event.is_none() {
+            self.has_events.store(false, Ordering::Release);
+        }
+        event
     }
 
     pub(crate) fn srq(&self, number: u32) -> Option<Arc<SharedReceiveQueue<H>>> {
@@ -251,7 +275,7 @@ impl<H: Host> Device<H> {
         let deadline = queue.moderation_deadline();
         drop(queue);
         if pushed.notify {
-            self.schedule().raise(Event::Completion(Arc::clone(cq)));
+            self.raise_event(Event::Completion(Arc::clone(cq)));
         }
         if let Some(deadline) = deadline
             && before.is_none()

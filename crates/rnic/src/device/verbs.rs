@@ -294,8 +294,7 @@ impl<H: Host> Device<H> {
         let deadline = queue.moderation_deadline();
         drop(queue);
         if is_due {
-            self.schedule()
-                .raise(super::Event::Completion(Arc::clone(cq)));
+            self.raise_event(super::Event::Completion(Arc::clone(cq)));
         }
         if let Some(deadline) = deadline {
             self.schedule().arm(Timer::Cq(cq.id), deadline);

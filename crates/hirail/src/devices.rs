@@ -8,6 +8,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
@@ -130,31 +131,20 @@ impl NetDevice {
 
 /// The devices of the network namespace of this thread, `hirail0` first, `hirail_lo` last.
 pub fn list() -> io::Result<Vec<NetDevice>> {
+    let socket = sys::netlink(0)?;
+    let socket = socket.as_fd();
     let mut links = BTreeMap::new();
-    for answer in ask(RouteNetlinkMessage::GetLink(LinkMessage::default()))? {
+    for answer in ask(socket, RouteNetlinkMessage::GetLink(LinkMessage::default()))? {
         if let RouteNetlinkMessage::NewLink(link) = answer {
             links.insert(link.header.index, link);
         }
     }
-    let mut addresses: BTreeMap<u32, Vec<Address>> = BTreeMap::new();
-    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-        let mut question = AddressMessage::default();
-        question.header.family = family;
-        for answer in ask(RouteNetlinkMessage::GetAddress(question))? {
-            if let RouteNetlinkMessage::NewAddress(message) = answer {
-                let index = message.header.index;
-                addresses
-                    .entry(index)
-                    .or_default()
-                    .extend(Address::read(&message));
-            }
-        }
-    }
+    let mut addresses = addresses(socket)?;
     let mut routes = Vec::new();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let mut question = RouteMessage::default();
         question.header.address_family = family;
-        for answer in ask(RouteNetlinkMessage::GetRoute(question))? {
+        for answer in ask(socket, RouteNetlinkMessage::GetRoute(question))? {
             if let RouteNetlinkMessage::NewRoute(route) = answer {
                 routes.push(route);
             }
@@ -183,6 +173,31 @@ pub fn list() -> io::Result<Vec<NetDevice>> {
         };
     }
     Ok(devices)
+}
+
+/// The GID table of a device as its addresses are now, in the network namespace of a netlink socket.
+pub(crate) fn gids_of(socket: BorrowedFd<'_>, device: &NetDevice) -> io::Result<Vec<NetGid>> {
+    let addresses = addresses(socket)?.remove(&device.index).unwrap_or_default();
+    Ok(gids(device.mac, &addresses))
+}
+
+/// The usable addresses of all interfaces, by index.
+fn addresses(socket: BorrowedFd<'_>) -> io::Result<BTreeMap<u32, Vec<Address>>> {
+    let mut addresses: BTreeMap<u32, Vec<Address>> = BTreeMap::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let mut question = AddressMessage::default();
+        question.header.family = family;
+        for answer in ask(socket, RouteNetlinkMessage::GetAddress(question))? {
+            if let RouteNetlinkMessage::NewAddress(message) = answer {
+                let index = message.header.index;
+                addresses
+                    .entry(index)
+                    .or_default()
+                    .extend(Address::read(&message));
+            }
+        }
+    }
+    Ok(addresses)
 }
 
 /// An address of an interface.
@@ -312,7 +327,10 @@ fn default_interface(routes: &[RouteMessage]) -> Option<u32> {
 }
 
 /// Asks the kernel for a list.
-fn ask(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+fn ask(
+    socket: BorrowedFd<'_>,
+    question: RouteNetlinkMessage,
+) -> io::Result<Vec<RouteNetlinkMessage>> {
     let mut message = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(question));
     message.header.flags = NLM_F_DUMP | NLM_F_REQUEST;
     message.finalize();
@@ -321,7 +339,7 @@ fn ask(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
 
     let mut answers = Vec::new();
     let mut failure = None;
-    sys::ask_netlink(&bytes, |mut datagram| {
+    sys::ask_netlink(socket, &bytes, |mut datagram| {
         while datagram.len() >= 16 {
             // The length of each message is its first word.
             let len = u32::from_ne_bytes([datagram[0], datagram[1], datagram[2], datagram[3]]);

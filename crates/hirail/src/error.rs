@@ -47,6 +47,12 @@ pub enum Error {
         /// How many there are.
         count: usize,
     },
+    /// The address at this place of the port's GID table was removed from the interface.
+    #[error("GID {index} is empty: its address was removed from the interface")]
+    EmptyGid {
+        /// The index asked for.
+        index: u8,
+    },
     /// The UDP port could not be opened.
     #[error(transparent)]
     Port(#[from] PortError),

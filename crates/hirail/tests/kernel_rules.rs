@@ -4,10 +4,11 @@
 //! tests send real batches between two interfaces of a network namespace of their own, capture the
 //! frames, and check the ICRC of each. Where such a namespace cannot be made they say so.
 
+mod namespace;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hirail::devices::{self, Kind};
@@ -17,53 +18,7 @@ use hirail_wire::{
     Bth, Ext, FrameView, Framing, Headers, Opcode, Operation, Psn, Qpn, Reth, Rkey, Service,
 };
 
-const INSIDE: &str = "HIRAIL_TEST_NAMESPACE";
-
-/// Runs the test `name` again in a network namespace of its own. False in that run; true in the
-/// first one, which is then done.
-fn in_namespace(name: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return false;
-    }
-    let exe = std::env::current_exe().expect("own path");
-    let run = |probe: bool| {
-        let mut command = Command::new("unshare");
-        // The mapping makes it work for ordinary users where user namespaces are allowed.
-        command.args(["--map-root-user", "--net", "--"]);
-        if probe {
-            command.arg("true");
-        } else {
-            command
-                .arg(&exe)
-                .args(["--exact", name, "--nocapture"])
-                .env(INSIDE, "1");
-        }
-        command.output()
-    };
-    if !run(true).is_ok_and(|output| output.status.success()) {
-        println!("skipped: cannot make a network namespace here");
-        return true;
-    }
-    let output = run(false).expect("unshare");
-    let text = String::from_utf8_lossy(&output.stdout);
-    print!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(
-        output.status.success(),
-        "in the namespace: {}",
-        output.status
-    );
-    assert!(text.contains("1 passed"), "the test ran");
-    true
-}
-
-fn ip(arguments: &str) {
-    let output = Command::new("ip")
-        .args(arguments.split(' '))
-        .output()
-        .expect("iproute2");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {arguments}: {error}");
-}
+use namespace::{in_namespace, ip};
 
 const V4: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 const V6: [Ipv6Addr; 2] = [

@@ -463,15 +463,51 @@ pub(crate) fn clear_timer(timer: BorrowedFd<'_>) {
     unsafe { libc::read(timer.as_raw_fd(), out, 8) };
 }
 
-/// Asks the kernel about interfaces, addresses or routes. Hands every datagram of the answer to
-/// `answer`, which returns whether more is expected.
-pub(crate) fn ask_netlink(
-    question: &[u8],
-    mut answer: impl FnMut(&[u8]) -> bool,
-) -> io::Result<()> {
+/// The news that addresses have come or gone, of both families (`RTMGRP_IPV4_IFADDR`,
+/// `RTMGRP_IPV6_IFADDR`).
+pub(crate) const ADDRESS_NEWS: u32 = 0x10 | 0x100;
+
+/// A socket to ask the kernel about interfaces, addresses or routes of this thread's network
+/// namespace, or to hear the `news`.
+pub(crate) fn netlink(news: u32) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: no memory involved.
     let socket = owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
+    // SAFETY: all-zero is an address.
+    let mut address: libc::sockaddr_nl = unsafe { zeroed() };
+    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+    address.nl_groups = news;
+    let len = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the address is as long as stated.
+    checked(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+    Ok(socket)
+}
+
+/// Throws away what has arrived at `fd`; whether there was anything.
+pub(crate) fn drain(fd: BorrowedFd<'_>) -> bool {
+    let mut buffer = [0u8; 64];
+    let mut any = false;
+    // Bounded, should more come without end.
+    for _ in 0..1024 {
+        let (out, len) = (buffer.as_mut_ptr().cast(), buffer.len());
+        // SAFETY: the buffer is as long as stated; what is longer is cut.
+        let received = unsafe { libc::recv(fd.as_raw_fd(), out, len, libc::MSG_DONTWAIT) };
+        if received < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock {
+            break;
+        }
+        // Also an overflow says that there was something.
+        any = true;
+    }
+    any
+}
+
+/// Asks the kernel about interfaces, addresses or routes, through a socket made for it. Hands every
+/// datagram of the answer to `answer`, which returns whether more is expected.
+pub(crate) fn ask_netlink(
+    socket: BorrowedFd<'_>,
+    question: &[u8],
+    mut answer: impl FnMut(&[u8]) -> bool,
+) -> io::Result<()> {
     let fd = socket.as_raw_fd();
     // SAFETY: the question is as long as stated.
     checked_len(unsafe { libc::send(fd, question.as_ptr().cast(), question.len(), 0) })?;

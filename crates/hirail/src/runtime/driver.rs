@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hirail_rnic::transmit::{OpenClasses, Run};
-use hirail_rnic::{Instant, Span, Timer};
+use hirail_rnic::{GidEntry, Instant, Span, Timer};
 use hirail_vocab::{Counter, DropReason};
 use hirail_wire::Headers;
 
@@ -195,5 +195,9 @@ impl Sink for Receive<'_> {
 
     fn count(&mut self, counter: Counter, amount: u64) {
         self.rnic.device.counters().add(counter, amount);
+    }
+
+    fn gids(&mut self, table: &[GidEntry]) {
+        self.rnic.device.set_gids(table.to_vec());
     }
 }

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use hirail_rnic::transmit::{Budget, OpenClasses, Run};
-use hirail_rnic::{Instant, PacketMeta};
+use hirail_rnic::{GidEntry, Instant, PacketMeta};
 use hirail_vocab::{Counter, DropReason, LinkKind};
 use hirail_wire::Gid;
 
@@ -26,6 +26,8 @@ pub(crate) trait Sink {
     fn refused(&mut self, reason: DropReason);
     /// Something else that the link counts.
     fn count(&mut self, counter: Counter, amount: u64);
+    /// The addresses of the port have changed.
+    fn gids(&mut self, table: &[GidEntry]);
 }
 
 /// What became of a run.

@@ -10,6 +10,7 @@
 
 mod attention;
 pub(crate) mod driver;
+mod gids;
 pub(crate) mod link;
 pub(crate) mod memory;
 pub(crate) mod open;

@@ -8,6 +8,7 @@ use hirail_rnic::{DeviceConfig, GidEntry, RoceVersion, Span, WindowConfig};
 use hirail_wire::Qpn;
 
 use super::Rnic;
+use super::gids::GidWatch;
 use super::udp::{Segmentation, UdpLink};
 use crate::config::{Auto, Config};
 use crate::devices::{self, Kind, NetDevice};
@@ -72,13 +73,17 @@ fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Contex
         .first()
         .copied()
         .ok_or(PortError::Crowded)?;
-    let gids = device.gids.iter().map(|gid| GidEntry {
-        gid: gid.gid,
-        version: RoceVersion::V2,
+    let gids = GidWatch::new(device, |device| {
+        let entries = device.gids.iter().map(|gid| GidEntry {
+            gid: gid.gid,
+            version: RoceVersion::V2,
+        });
+        entries.collect()
     });
+    let gids = gids.map_err(Error::Interfaces)?;
     let mut engine = engine(
         device,
-        gids.collect(),
+        gids.table().to_vec(),
         block,
         fast_paths.receive_buffer,
         config,
@@ -99,6 +104,7 @@ fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Contex
         transmitter,
         recorder,
         device,
+        gids,
         segmentation,
         has_equal_writes,
     );

@@ -32,6 +32,7 @@ use hirail_wire::frame::Content;
 use hirail_wire::mac_control::MacControl;
 use hirail_wire::{Encapsulation, FrameView, Gid, MacAddr};
 
+use super::gids::GidWatch;
 use super::link::{Link, Outcome, Sink};
 use super::{Threads, now};
 use crate::error::Error;
@@ -120,8 +121,8 @@ struct RawLink {
     interface_name: String,
     mac: MacAddr,
     is_loopback: bool,
-    /// RoCE versions by GID index.
-    versions: Vec<RoceVersion>,
+    /// The GID table, which tells the RoCE version of an index.
+    gids: GidWatch,
     /// Our place among the processes at the UDP port.
     port: Receiver,
     receiver: FrameReceiver,
@@ -152,8 +153,8 @@ enum Destination {
 
 impl RawLink {
     fn version(&self, flow: &Flow) -> RoceVersion {
-        let index = usize::from(flow.source_index);
-        self.versions.get(index).copied().unwrap_or_default()
+        let entry = self.gids.table().get(usize::from(flow.source_index));
+        entry.map(|entry| entry.version).unwrap_or_default()
     }
 
     fn destination(&mut self, now: Instant, flow: &Flow) -> Destination {
@@ -424,6 +425,7 @@ impl Link for RawLink {
             self.receiver.as_fd(),
             self.control.as_fd(),
             self.port.as_fd(),
+            self.gids.as_fd(),
         ];
         fds.iter().map(|fd| fd.try_clone_to_owned()).collect()
     }
@@ -439,6 +441,9 @@ impl Link for RawLink {
         if sweep == Sweep::All || self.calls.is_multiple_of(PORT_EVERY) {
             // The port's housekeeping; of our own packets only copies come there.
             self.port.recv_batch(RECEIVE_BUDGET, Sweep::All, |_| {});
+            if let Some(table) = self.gids.changed() {
+                sink.gids(table);
+            }
         }
         let mut count = 0;
         while count < RECEIVE_BUDGET {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use hirail_rnic::PacketMeta;
@@ -13,6 +13,7 @@ use hirail_vocab::{Counter, DropReason, LinkKind};
 use hirail_wire::{Gid, Icrc};
 
 use super::Threads;
+use super::gids::GidWatch;
 use super::link::{Arrival, Link, Outcome, Sink};
 use super::traffic::Traffic;
 use crate::devices::NetDevice;
@@ -35,6 +36,12 @@ const EQUAL_RUN_BYTES: usize = 124 << 10;
 /// Packets of one look at the sockets, so that a flood leaves time for sending.
 const RECEIVE_BUDGET: usize = 32;
 
+/// Once in so many calls a polling thread looks whether the addresses have changed.
+const GIDS_EVERY: u32 = 1024;
+
+/// And a thread that was woken, perhaps by just that: then it is woken again until it has looked.
+const GIDS_EVERY_WOKEN: u32 = 16;
+
 /// Where the kernel may split batches of packets.
 pub(crate) enum Segmentation {
     /// On all paths.
@@ -55,6 +62,9 @@ pub(crate) struct UdpLink {
     /// Index of the interface that link-local and multicast packets leave and arrive by.
     interface: u32,
     interface_name: String,
+    gids: GidWatch,
+    /// Calls of `receive`.
+    calls: u32,
     segmentation: Segmentation,
     run_bytes: usize,
     received: Traffic,
@@ -80,11 +90,12 @@ const fn priority(traffic_class: u8) -> u8 {
 }
 
 impl UdpLink {
-    pub(crate) fn new(
+    pub(super) fn new(
         receiver: Receiver,
         mut transmitter: Transmitter,
         recorder: Option<Arc<Recorder>>,
         device: &NetDevice,
+        gids: GidWatch,
         segmentation: Segmentation,
         has_equal_writes: bool,
     ) -> Self {
@@ -98,6 +109,8 @@ impl UdpLink {
             recorder,
             interface: device.index,
             interface_name: device.interface.clone(),
+            gids,
+            calls: 0,
             segmentation,
             run_bytes: if has_equal_writes {
                 EQUAL_RUN_BYTES
@@ -219,10 +232,21 @@ impl Link for UdpLink {
     }
 
     fn readable(&self) -> io::Result<Vec<OwnedFd>> {
-        Ok(vec![self.receiver.as_fd().try_clone_to_owned()?])
+        let fds = [self.receiver.as_fd(), self.gids.as_fd()];
+        fds.iter().map(BorrowedFd::try_clone_to_owned).collect()
     }
 
     fn receive(&mut self, sweep: Sweep, sink: &mut dyn Sink) -> usize {
+        self.calls = self.calls.wrapping_add(1);
+        let every = match sweep {
+            Sweep::Hot => GIDS_EVERY,
+            Sweep::All => GIDS_EVERY_WOKEN,
+        };
+        if self.calls.is_multiple_of(every)
+            && let Some(table) = self.gids.changed()
+        {
+            sink.gids(table);
+        }
         let Self {
             receiver,
             checker,

@@ -108,7 +108,10 @@ impl Context {
         self.rnic().device.config().limits
     }
 
-    /// The port's GID table. A forked child has no port, so none.
+    /// The port's GID table. It follows the addresses of the interface: `AsyncEvent::GidChange` is
+    /// raised when it has changed. A GID keeps its index as long as the address exists; the place of
+    /// one that is gone has a GID of zeros until another address takes it. A forked child has no
+    /// port, so none.
     pub fn gids(&self) -> Vec<GidEntry> {
         if crate::fork::check().is_err() {
             return Vec::new();
@@ -119,15 +122,18 @@ impl Context {
     /// The GID at `index`.
     ///
     /// # Errors
-    /// There are fewer.
+    /// There are fewer, or the address that was there is gone.
     pub fn gid(&self, index: u8) -> Result<Gid, Error> {
         crate::fork::check()?;
         let gids = self.gids();
-        let entry = gids.get(usize::from(index));
-        entry.map(|entry| entry.gid).ok_or(Error::NoSuchGid {
-            index,
-            count: gids.len(),
-        })
+        match gids.get(usize::from(index)).map(|entry| entry.gid) {
+            None => Err(Error::NoSuchGid {
+                index,
+                count: gids.len(),
+            }),
+            Some(gid) if gid == Gid::default() => Err(Error::EmptyGid { index }),
+            Some(gid) => Ok(gid),
+        }
     }
 
     /// Active MTU of the port: the longest datagram, and the largest path MTU.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hirail_vocab::{AsyncEventKind, Counters};
-use hirail_wire::{PathMtu, Qpn};
+use hirail_wire::{Gid, PathMtu, Qpn};
 
 use crate::config::{DeviceConfig, GidEntry};
 use crate::cq::{Cq, CqId, Cqe};
@@ -202,7 +202,7 @@ impl<H: Host> Device<H> {
         self.config.port_mtu
     }
 
-    /// The GID table, in order.
+    /// The GID table, in order. The place of an address that is gone has a GID of zeros.
     pub fn gids(&self) -> Vec<GidEntry> {
         self.gids.read().clone()
     }
@@ -323,6 +323,9 @@ impl<H: Host> Device<H> {
     /// the source GID does not exist.
     pub(crate) fn flow(&self, local: Qpn, remote: Qpn, av: &AddressVector) -> Option<Flow> {
         let source = self.gids.read().get(usize::from(av.sgid_index))?.gid;
+        if source == Gid::default() {
+            return None;
+        }
         Some(Flow {
             source,
             destination: av.dgid,

@@ -162,7 +162,8 @@ fn ask(question: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);
     let mut answer = Err(io::ErrorKind::InvalidData.into());
-    sys::ask_netlink(&bytes, |datagram| {
+    let socket = sys::netlink(0)?;
+    sys::ask_netlink(socket.as_fd(), &bytes, |datagram| {
         if let Ok(message) = NetlinkMessage::deserialize(datagram) {
             answer = match message.payload {
                 NetlinkPayload::InnerMessage(inner) => Ok(inner),

@@ -14,6 +14,7 @@ use crate::devices::{self, Kind, NetDevice};
 use crate::error::Error;
 use crate::port::raw::{Filter, FrameReceiver, FrameSender, RawError, filter};
 use crate::port::{self, PortError, PortOptions, Recorder};
+use crate::runtime::gids::GidWatch;
 use crate::runtime::{Rnic, open};
 use crate::verbs::context::Context;
 
@@ -220,8 +221,10 @@ impl RawLink {
         if xon >= xoff || xoff >= room {
             return Err(Error::Raw(RawError::Watermarks { xon, xoff, room }));
         }
-        let gids = gids(device, options.versions);
-        let engine = open::engine(device, gids, block, room, config)?;
+        let versions = options.versions;
+        let gids = GidWatch::new(device, move |device| gids(device, versions));
+        let gids = gids.map_err(Error::Interfaces)?;
+        let engine = open::engine(device, gids.table().to_vec(), block, room, config)?;
         let speed_mbps = options
             .speed_mbps
             .or(device.speed_mbps)
@@ -234,7 +237,7 @@ impl RawLink {
             interface_name: device.interface.clone(),
             mac: MacAddr(device.mac),
             is_loopback: device.kind == Kind::Loopback,
-            versions: engine.gids.iter().map(|entry| entry.version).collect(),
+            gids,
             neighbours: Neighbours::new(Interface {
                 name: device.interface.clone(),
                 index: device.index,

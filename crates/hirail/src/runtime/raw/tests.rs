@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use hirail_rnic::PacketMeta;
+use hirail_rnic::{GidEntry, PacketMeta};
 use hirail_vocab::{Counters, DropReason};
 use hirail_wire::mac_control::Pfc;
 use hirail_wire::{Bth, Ext, Headers, Opcode, Operation, Psn, Qpn, Service};
@@ -83,6 +83,8 @@ impl Sink for Arrived<'_> {
     fn count(&mut self, counter: Counter, amount: u64) {
         self.counters.add(counter, amount);
     }
+
+    fn gids(&mut self, _table: &[GidEntry]) {}
 }
 
 /// Receives until `is_enough`, for ten seconds at most.

@@ -322,10 +322,10 @@ struct TwoHosts {
 
 impl TwoHosts {
     /// `Err` says why there are none.
-    fn new() -> Result<Self, String> {
+    fn new(test: &str) -> Result<Self, String> {
         let id = std::process::id();
         let hosts = Self {
-            names: [format!("hirail-a-{id}"), format!("hirail-b-{id}")],
+            names: ["a", "b"].map(|host| format!("hirail-{test}-{host}-{id}")),
         };
         let [a, b] = &hosts.names;
         ip(&format!("netns add {a}"))?;
@@ -382,7 +382,7 @@ fn ip(args: &str) -> Result<(), String> {
 
 #[test]
 fn between_two_hosts() {
-    let hosts = match TwoHosts::new() {
+    let hosts = match TwoHosts::new("perf") {
         Ok(hosts) => hosts,
         Err(why) => return println!("skipped: tests between two hosts, because {why}"),
     };
@@ -415,6 +415,48 @@ fn between_two_hosts() {
             assert!(positive(&json[0][key]), "{test} {key}: {json}");
         }
     }
+}
+
+/// The raw link, with both versions of RoCE, and against the UDP link where that speaks the same.
+#[test]
+fn over_raw_ethernet() {
+    let hosts = match TwoHosts::new("raw") {
+        Ok(hosts) => hosts,
+        Err(why) => return println!("skipped: tests between two hosts, because {why}"),
+    };
+    for (theirs, ours) in [("raw", "raw"), ("raw-v1", "raw-v1"), ("udp", "raw")] {
+        let mut server = hosts.perf(0);
+        let server = Server::spawn(server.args(["--server", "--port", "0", "--link", theirs]));
+        let mut client = hosts.perf(1);
+        client.args(["write-bw", "198.51.100.1", "--link", ours, "--json"]);
+        client.args(["--port", &server.1, "--size", "100000", "--count", "50"]);
+        let output = client.arg("--no-baselines").output().expect("hirail runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{theirs}, {ours}: {said}");
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert!(positive(&json[0]["value"]), "{theirs}, {ours}: {json}");
+    }
+}
+
+/// Without the capability the raw link is refused with what it needs.
+#[test]
+fn raw_ethernet_without_the_capability() {
+    let exe = env!("CARGO_BIN_EXE_hirail");
+    let output = Command::new("setpriv")
+        .args(["--bounding-set=-net_raw", "--inh-caps=-net_raw", "--", exe])
+        .args(["perf", "write-lat", "--link", "raw", "--count", "10"])
+        .stdin(Stdio::null())
+        .output();
+    let Ok(output) = output else {
+        return println!("skipped: there is no program `setpriv`");
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("setpriv: ") {
+        return println!("skipped: {said}");
+    }
+    let expected = "raw Ethernet on lo needs the capability CAP_NET_RAW (or root)";
+    assert!(said.contains(expected), "{said}");
+    assert_eq!(output.status.code(), Some(2), "{said}");
 }
 
 /// What a stranger sends to the server harms nobody who comes after.

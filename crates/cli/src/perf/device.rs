@@ -3,10 +3,39 @@
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
-use hirail::{Context, devices};
+use clap::ValueEnum;
+use hirail::devices::{self, NetDevice};
+use hirail::{Context, RawOptions, RoceVersions};
 use hirail_wire::Gid;
 
 use crate::outcome::Error;
+
+/// What the device runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub(crate) enum Link {
+    /// RoCE v2 over UDP sockets, which needs no privilege
+    #[default]
+    Udp,
+    /// RoCE v2 in raw Ethernet frames, which needs CAP_NET_RAW
+    Raw,
+    /// RoCE v1 in raw Ethernet frames; at both ends
+    RawV1,
+}
+
+impl Link {
+    /// How to open the raw link.
+    fn raw(self) -> Option<RawOptions> {
+        let versions = match self {
+            Self::Udp => return None,
+            Self::Raw => RoceVersions::V2,
+            Self::RawV1 => RoceVersions::V1,
+        };
+        Some(RawOptions {
+            versions,
+            ..RawOptions::default()
+        })
+    }
+}
 
 /// Which device, as it is said on the command line.
 #[derive(Clone, Default, clap::Args)]
@@ -18,6 +47,10 @@ pub(crate) struct Choice {
     /// Index of its GID to use [default: the first IPv4 address]
     #[arg(long, value_name = "N", requires = "device")]
     gid_index: Option<u8>,
+
+    /// What this end's device runs on [default: udp]
+    #[arg(long, value_enum, value_name = "LINK")]
+    link: Option<Link>,
 }
 
 impl Choice {
@@ -31,7 +64,36 @@ impl Choice {
             .gid_index
             .iter()
             .flat_map(|n| ["--gid-index".to_owned(), n.to_string()]);
-        device.chain(index).collect()
+        let link = self
+            .link
+            .iter()
+            .filter_map(ValueEnum::to_possible_value)
+            .flat_map(|link| ["--link".to_owned(), link.get_name().to_owned()]);
+        device.chain(index).chain(link).collect()
+    }
+
+    /// Opens the device that has this address, on the link that was chosen.
+    fn open(&self, local: IpAddr) -> Result<Context, hirail::Error> {
+        if let Some(options) = self.link.unwrap_or_default().raw() {
+            let interface = self.interface(local)?;
+            return Context::open_raw(&interface, options);
+        }
+        match &self.device {
+            Some(name) => Context::open(name),
+            None => Context::open_address(local),
+        }
+    }
+
+    /// The network interface of the device.
+    fn interface(&self, local: IpAddr) -> Result<String, hirail::Error> {
+        let all = devices::list().map_err(hirail::Error::Interfaces)?;
+        let is_it = |device: &&NetDevice| match &self.device {
+            Some(name) => device.name == *name,
+            None => device.gids.iter().any(|gid| gid.gid.to_ip() == local),
+        };
+        let found = all.iter().find(is_it);
+        let found = found.ok_or(hirail::Error::NoSuchAddress { address: local })?;
+        Ok(found.interface.clone())
     }
 
     /// The address of the device that was chosen, if one was.
@@ -91,10 +153,7 @@ impl Devices {
         if let Some(device) = self.open.get() {
             return Ok(device);
         }
-        let context = match &self.choice.device {
-            Some(name) => Context::open(name)?,
-            None => Context::open_address(local)?,
-        };
+        let context = self.choice.open(local)?;
         let gid = Gid::from_ip(local);
         let position = context.gids().iter().position(|entry| entry.gid == gid);
         let gid_index = position

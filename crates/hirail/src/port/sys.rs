@@ -627,9 +627,10 @@ pub(crate) fn block_signals() {
     }
 }
 
-/// Asks for the shortest time slices for the calling thread: woken, it then need not wait for the end
-/// of a longer slice of another thread (Linux 6.12 and later; before, nothing changes).
-pub(crate) fn prefer_short_slices() {
+/// Asks for time slices of `length` for the calling thread, 100 µs to 100 ms, or the usual ones
+/// (Linux 6.12 and later; before, nothing changes). Woken, a thread need not wait for the end of a
+/// longer slice of another.
+pub(crate) fn prefer_slices(length: Option<Duration>) {
     /// `struct sched_attr` of `sched_setattr(2)`, which the libc crate does not have.
     #[repr(C)]
     struct Attributes {
@@ -653,7 +654,7 @@ pub(crate) fn prefer_short_slices() {
         flags: KEEP_POLICY,
         nice,
         priority: 0,
-        runtime: 100_000,
+        runtime: length.map_or(0, |length| length.as_nanos() as u64),
         deadline: 0,
         period: 0,
     };

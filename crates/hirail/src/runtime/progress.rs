@@ -54,6 +54,9 @@ const RECENT: Span = Span::from_us(300);
 /// To yield the processor takes longer than this only where another thread computes.
 const LATE: Span = Span::from_ms(1);
 
+/// The shortest slice that the scheduler grants.
+const SLICE: Duration = Duration::from_micros(100);
+
 /// How long the thread does without staying awake after it came to be late, the first time and at
 /// most.
 const REGRET: (Span, Span) = (Span::from_ms(10), Span::from_ms(1000));
@@ -241,7 +244,6 @@ impl Unstarted {
     fn run(self, device: &Weak<Rnic>) {
         // Signals are the application's: its handlers run on its own threads.
         sys::block_signals();
-        sys::prefer_short_slices();
         let shared = &*self.shared;
         let mut attention = Attention::default();
         let mut wakefulness = Wakefulness::default();
@@ -269,6 +271,7 @@ impl Unstarted {
             }
             let Some(rnic) = device.upgrade() else { return };
             let stays = wakefulness.stays(start, shared.last_call());
+            wakefulness.prefer_slices(stays);
             let drove = rnic.try_drive(|rnic, driver| {
                 let sweep = if stays { Sweep::Hot } else { Sweep::All };
                 let moved = driver.step(rnic, start, sweep);
@@ -322,6 +325,7 @@ struct Wakefulness {
     regret: Option<Span>,
     /// Turns since then that came in time.
     timely: u32,
+    has_short_slices: bool,
 }
 
 impl Wakefulness {
@@ -333,6 +337,15 @@ impl Wakefulness {
         now.since(last_call) < RECENT
             && self.moved_at.is_some_and(|at| now.since(at) < RECENT)
             && self.sleepy_until.is_none_or(|until| now >= until)
+    }
+
+    /// Short slices make it run at once when a packet wakes it. To take turns, all need the same: who
+    /// yields waits until the others have used up as much as its slice.
+    fn prefer_slices(&mut self, stays: bool) {
+        if self.has_short_slices == stays {
+            self.has_short_slices = !stays;
+            sys::prefer_slices((!stays).then_some(SLICE));
+        }
     }
 
     /// Lets another thread have the processor, and takes note if it is long in giving it back.

@@ -18,6 +18,7 @@ pub(crate) mod progress;
 pub(crate) mod raw;
 mod traffic;
 pub(crate) mod udp;
+mod wakefulness;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -191,6 +192,7 @@ impl Rnic {
                     let channels = self.channels.read().unwrap_or_else(|e| e.into_inner());
                     if let Some(channel) = channels.get(&cq.id).and_then(Weak::upgrade) {
                         channel.notify(cq.id);
+                        self.progress.notified(now());
                     }
                 }
                 Event::Async(event) => self.raise(event),

@@ -7,7 +7,8 @@
 //!
 //! An application that posts now and then and waits by polling memory is served by this thread, which
 //! stays awake between its packets: taking turns on a processor is quicker than to be woken. Where
-//! something else keeps the processor busy that is the worse choice, and the thread soon notices.
+//! something else keeps the processor busy that is the worse choice, and the thread soon notices. One
+//! that sleeps until a completion event is woken anyway, so the thread sleeps as well.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use super::attention::Attention;
 use super::link::Link;
+use super::wakefulness::Wakefulness;
 use super::{Drove, Rnic, now};
 use crate::port::{Sweep, sys};
 use hirail_rnic::{Instant, Span};
@@ -49,20 +51,10 @@ const PUBLISH: Duration = Duration::from_millis(50);
 const QUIET: Duration = Duration::from_millis(60);
 
 /// The thread stays awake while the last packet and the last call of the application are so recent.
-const RECENT: Span = Span::from_us(300);
+pub(super) const RECENT: Span = Span::from_us(300);
 
-/// To yield the processor takes longer than this only where another thread computes.
-const LATE: Span = Span::from_ms(1);
-
-/// The shortest slice that the scheduler grants.
-const SLICE: Duration = Duration::from_micros(100);
-
-/// How long the thread does without staying awake after it came to be late, the first time and at
-/// most.
-const REGRET: (Span, Span) = (Span::from_ms(10), Span::from_ms(1000));
-
-/// So many turns in time after each other are a new start.
-const TIMELY: u32 = 1000;
+/// Who was woken by an event within this time waits by sleeping.
+const ASLEEP: Span = Span::from_ms(10);
 
 struct Shared {
     /// Becomes readable to wake the thread.
@@ -75,6 +67,8 @@ struct Shared {
     polls: AtomicU64,
     /// When the last poll or post ended.
     last_call: AtomicU64,
+    /// When an application that sleeps was told of a completion last.
+    last_event: AtomicU64,
     /// Expires when applications have stopped polling.
     watchdog: OwnedFd,
     /// When it is to be put off.
@@ -115,6 +109,12 @@ impl Handle {
         if end >= self.shared.put_off_at.load(Ordering::Relaxed) {
             self.shared.put_off(end);
         }
+    }
+
+    /// An application that sleeps was told of a completion.
+    pub(crate) fn notified(&self, now: Instant) {
+        let now = now.as_ns() as u64;
+        self.shared.last_event.store(now, Ordering::Relaxed);
     }
 
     /// The engine wants to be called at `at`, perhaps earlier than the thread knows.
@@ -170,8 +170,10 @@ impl Shared {
         sys::set_timer(self.watchdog.as_fd(), Duration::ZERO);
     }
 
-    fn last_call(&self) -> Instant {
-        Instant::from_ns(self.last_call.load(Ordering::Relaxed))
+    /// Whether an application has posted or polled lately that does not sleep.
+    fn is_awake(&self, now: Instant) -> bool {
+        let before = |at: &AtomicU64| now.since(Instant::from_ns(at.load(Ordering::Relaxed)));
+        before(&self.last_call) < RECENT && before(&self.last_event) >= ASLEEP
     }
 
     fn set_timer(&self, at: Option<Instant>) {
@@ -213,6 +215,7 @@ pub(crate) fn prepare(link: &dyn Link) -> io::Result<(Handle, Unstarted)> {
         wakeup: AtomicU64::new(u64::MAX),
         polls: AtomicU64::new(0),
         last_call: AtomicU64::new(0),
+        last_event: AtomicU64::new(0),
         watchdog,
         put_off_at: AtomicU64::new(NEVER),
         pauses: AtomicU64::new(0),
@@ -247,7 +250,6 @@ impl Unstarted {
         let shared = &*self.shared;
         let mut attention = Attention::default();
         let mut wakefulness = Wakefulness::default();
-
         let mut published_at = Instant::EPOCH;
         while !shared.stop.load(Ordering::Acquire) {
             let start = now();
@@ -270,7 +272,7 @@ impl Unstarted {
                 continue;
             }
             let Some(rnic) = device.upgrade() else { return };
-            let stays = wakefulness.stays(start, shared.last_call());
+            let stays = shared.is_awake(start) && wakefulness.stays(start);
             wakefulness.prefer_slices(stays);
             let drove = rnic.try_drive(|rnic, driver| {
                 let sweep = if stays { Sweep::Hot } else { Sweep::All };
@@ -312,59 +314,6 @@ impl Unstarted {
             }
             let _ = (&shared.bell).read(&mut [0; 8]);
             // The timer is set anew before the next sleep, which also makes it unreadable.
-        }
-    }
-}
-
-/// Whether to stay awake between packets.
-#[derive(Default)]
-struct Wakefulness {
-    moved_at: Option<Instant>,
-    /// Not before this time again.
-    sleepy_until: Option<Instant>,
-    regret: Option<Span>,
-    /// Turns since then that came in time.
-    timely: u32,
-    has_short_slices: bool,
-}
-
-impl Wakefulness {
-    fn moved(&mut self, now: Instant) {
-        self.moved_at = Some(now);
-    }
-
-    fn stays(&self, now: Instant, last_call: Instant) -> bool {
-        now.since(last_call) < RECENT
-            && self.moved_at.is_some_and(|at| now.since(at) < RECENT)
-            && self.sleepy_until.is_none_or(|until| now >= until)
-    }
-
-    /// Short slices make it run at once when a packet wakes it. To take turns, all need the same: who
-    /// yields waits until the others have used up as much as its slice.
-    fn prefer_slices(&mut self, stays: bool) {
-        if self.has_short_slices == stays {
-            self.has_short_slices = !stays;
-            sys::prefer_slices((!stays).then_some(SLICE));
-        }
-    }
-
-    /// Lets another thread have the processor, and takes note if it is long in giving it back.
-    fn take_turns(&mut self) {
-        let start = now();
-        thread::yield_now();
-        let end = now();
-        if end.since(start) > LATE {
-            let regret = self
-                .regret
-                .map_or(REGRET.0, |last| last.times(2).min(REGRET.1));
-            self.regret = Some(regret);
-            self.sleepy_until = Some(end + regret);
-            self.timely = 0;
-        } else {
-            self.timely = self.timely.saturating_add(1);
-            if self.timely > TIMELY {
-                self.regret = None;
-            }
         }
     }
 }

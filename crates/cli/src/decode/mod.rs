@@ -1,5 +1,6 @@
 //! `hirail decode`: the packets of a capture file, what they say and what becomes of them.
 
+mod both_ends;
 mod dissect;
 mod follow;
 mod json;
@@ -16,6 +17,7 @@ use hirail_wire::pcap::{self, Reader};
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
 
+use both_ends::BothEnds;
 use dissect::{Captured, Dissection, IcrcCheck};
 use follow::{Crc, Follower, Story, UnitKind};
 
@@ -35,6 +37,8 @@ Columns:
           L last segment (iWARP)
   len     bytes of payload, without headers and pad
   ICRC    ok, BAD, or ? where the capture does not hold all of it; the CRC of iWARP, - where off
+
+A packet that both its sender and its receiver recorded in the file (HIRAIL_PCAP) is shown once.
 
 Columns of --summary, counting what the first-named end has sent and what became of it:
   messages  requested by it, with their bytes; those of a READ are the bytes read
@@ -138,6 +142,7 @@ fn decode<R: Read>(
     out: &mut Output,
 ) -> Result<(bool, Result<(), pcap::Error>), Error> {
     let mut follower = Follower::default();
+    let mut ends = BothEnds::default();
     let mut scratch = Vec::new();
     let (mut number, mut clean) = (0, true);
     let ending = loop {
@@ -147,6 +152,9 @@ fn decode<R: Read>(
             Err(error) => break Err(error),
         };
         number += 1;
+        if ends.is_repeated(&packet) {
+            continue;
+        }
         let captured = Captured {
             link_type: packet.interface.link_type,
             data: packet.data,

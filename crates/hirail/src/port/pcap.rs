@@ -16,7 +16,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use hirail_wire::ethernet::{EtherType, VlanTag};
 use hirail_wire::ip::{IpHeader, Ipv4Header, Ipv6Header, PROTOCOL_UDP};
-use hirail_wire::pcap::{LinkType, Writer};
+use hirail_wire::pcap::{Direction, LinkType, Writer};
 use hirail_wire::udp::{ROCE_PORT, UdpHeader};
 
 use super::recv::Datagram;
@@ -69,6 +69,7 @@ impl Recorder {
         };
         let source = SocketAddr::new(path.source, source_port);
         self.record(
+            Direction::Outbound,
             source,
             path.destination,
             path.traffic_class,
@@ -89,6 +90,7 @@ impl Recorder {
             ..
         } = *datagram;
         self.record(
+            Direction::Inbound,
             source,
             destination,
             traffic_class,
@@ -98,8 +100,10 @@ impl Recorder {
         );
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the fields of both headers")]
     fn record(
         &self,
+        direction: Direction,
         source: SocketAddr,
         dest: IpAddr,
         traffic_class: u8,
@@ -144,28 +148,28 @@ impl Recorder {
             _ => return,
         }
         let udp_bytes = udp.with_checksum(&ip, ib).to_bytes(ib.len());
-        self.write(&[ip_bytes, &udp_bytes, ib]);
+        self.write(direction, &[ip_bytes, &udp_bytes, ib]);
     }
 
     /// Records an Ethernet frame, with its tag put back where it was.
-    pub(crate) fn frame(&self, frame: &[u8], tag: Option<VlanTag>) {
+    pub(crate) fn frame(&self, direction: Direction, frame: &[u8], tag: Option<VlanTag>) {
         let (addresses, rest) = frame.split_at(frame.len().min(12));
         match tag {
-            None => self.write(&[frame]),
+            None => self.write(direction, &[frame]),
             Some(tag) => {
                 let ([a, b], [c, d]) = (EtherType::VLAN.0.to_be_bytes(), tag.tci().to_be_bytes());
-                self.write(&[addresses, &[a, b, c, d], rest]);
+                self.write(direction, &[addresses, &[a, b, c, d], rest]);
             }
         }
     }
 
-    fn write(&self, parts: &[&[u8]]) {
+    fn write(&self, direction: Direction, parts: &[&[u8]]) {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let time_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A full disk ends the capture, not the connection.
-        let _ = file.write_packet(0, time_ns, parts, None);
+        let _ = file.write_directed(0, time_ns, direction, parts);
     }
 }

@@ -30,6 +30,7 @@ use hirail_vocab::{Counter, LinkKind};
 use hirail_wire::ethernet::VlanTag;
 use hirail_wire::frame::Content;
 use hirail_wire::mac_control::MacControl;
+use hirail_wire::pcap::Direction;
 use hirail_wire::{Encapsulation, FrameView, Gid, MacAddr};
 
 use super::gids::GidWatch;
@@ -274,7 +275,8 @@ impl RawLink {
                 bytes += frame.end - frame.start;
                 sent += 1;
                 if let Some(recorder) = recorder {
-                    recorder.frame(&staging[frame.start..frame.end], None);
+                    let frame = &staging[frame.start..frame.end];
+                    recorder.frame(Direction::Outbound, frame, None);
                 }
             }
             first += gone;
@@ -356,7 +358,7 @@ impl RawLink {
         for _ in 0..CONTROL_ROUNDS {
             let count = control.receive(|frame| {
                 if let Some(recorder) = recorder {
-                    recorder.frame(frame.bytes, frame.tag);
+                    recorder.frame(Direction::Inbound, frame.bytes, frame.tag);
                 }
                 let parsed = match FrameView::parse(frame.bytes).map(|view| view.content) {
                     Ok(Content::MacControl(bytes)) => MacControl::parse(bytes),
@@ -401,7 +403,7 @@ impl RawLink {
             let mut count = |counter, amount| tally.add(counter, amount);
             self.backpressure.sent(now, order, &mut count);
             if let Some(recorder) = &self.recorder {
-                recorder.frame(&frame, None);
+                recorder.frame(Direction::Outbound, &frame, None);
             }
         }
     }
@@ -457,7 +459,7 @@ impl Link for RawLink {
                 let tag = frame.tag;
                 packet::for_each_packet(frame, &mut *sink, |bytes, sink| {
                     if let Some(recorder) = recorder {
-                        recorder.frame(bytes, tag);
+                        recorder.frame(Direction::Inbound, bytes, tag);
                     }
                     packet::deliver(bytes, tag, options.versions, sink);
                 });

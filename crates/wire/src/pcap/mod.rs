@@ -62,6 +62,15 @@ pub struct Interface {
     pub name: Option<String>,
 }
 
+/// Which way a packet went, seen from where it was captured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// It arrived.
+    Inbound,
+    /// It was sent.
+    Outbound,
+}
+
 /// One captured packet, borrowed from the reader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
@@ -78,6 +87,8 @@ pub struct Packet<'a> {
     pub original_len: u32,
     /// The first comment on the packet, pcapng only.
     pub comment: Option<Cow<'a, str>>,
+    /// Which way it went, where the file tells it; pcapng only.
+    pub direction: Option<Direction>,
 }
 
 /// Why a capture cannot be read, or not any further.
@@ -180,6 +191,9 @@ mod block {
 mod option {
     pub(super) const END: u16 = 0;
     pub(super) const COMMENT: u16 = 1;
+    /// Of a packet.
+    pub(super) const FLAGS: u16 = 2;
+    /// Of an interface.
     pub(super) const INTERFACE_NAME: u16 = 2;
     pub(super) const TIME_RESOLUTION: u16 = 9;
     pub(super) const TIME_OFFSET: u16 = 14;

@@ -3,7 +3,9 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-use super::{BYTE_ORDER_MAGIC, Error, Interface, LinkType, MAX_PACKET, Packet, block, option};
+use super::{
+    BYTE_ORDER_MAGIC, Direction, Error, Interface, LinkType, MAX_PACKET, Packet, block, option,
+};
 
 /// Bytes of a pcapng packet block around the packet: fields and options.
 const MAX_AROUND_PACKET: usize = 1 << 20;
@@ -109,6 +111,7 @@ impl<R: Read> Reader<R> {
             comment: found
                 .comment
                 .map(|range| String::from_utf8_lossy(&self.buffer[range])),
+            direction: found.direction,
         }))
     }
 
@@ -153,6 +156,7 @@ impl<R: Read> Reader<R> {
             data: 0..data,
             original_len: order.u32(&header, 12),
             comment: None,
+            direction: None,
         }))
     }
 
@@ -334,15 +338,25 @@ impl<R: Read> Reader<R> {
             what,
             "at most what the block holds",
         )?;
-        let comment = options(order, body, 20 + padded)
-            .find(|(code, _)| *code == option::COMMENT)
-            .map(|(_, text)| text);
+        let find = |wanted| {
+            options(order, body, 20 + padded)
+                .find(|(code, _)| *code == wanted)
+                .map(|(_, value)| value)
+        };
+        let comment = find(option::COMMENT);
+        let flags = find(option::FLAGS).filter(|flags| flags.len() == 4);
+        let direction = match flags.map_or(0, |flags| order.u32(body, flags.start) & 3) {
+            1 => Some(Direction::Inbound),
+            2 => Some(Direction::Outbound),
+            _ => None,
+        };
         Ok(Found {
             interface: index,
             time_ns: Some(clock.ticks.to_ns(ticks, clock.offset_s)),
             data: 20..20 + len,
             original_len: order.u32(body, 16),
             comment,
+            direction,
         })
     }
 
@@ -369,6 +383,7 @@ impl<R: Read> Reader<R> {
             data: 4..4 + len,
             original_len,
             comment: None,
+            direction: None,
         })
     }
 
@@ -416,6 +431,7 @@ struct Found {
     data: Range<usize>,
     original_len: u32,
     comment: Option<Range<usize>>,
+    direction: Option<Direction>,
 }
 
 #[derive(Clone, Copy, Debug)]

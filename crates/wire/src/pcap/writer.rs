@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{BYTE_ORDER_MAGIC, LinkType, MAX_PACKET, block, option};
+use super::{BYTE_ORDER_MAGIC, Direction, LinkType, MAX_PACKET, block, option};
 
 /// The most bytes of a comment or a name that are written, a multiple of 4 below the 65 535 that
 /// an option's length can say.
@@ -72,6 +72,32 @@ impl<W: Write> Writer<W> {
         parts: &[&[u8]],
         comment: Option<&str>,
     ) -> io::Result<()> {
+        self.write(interface, time_ns, parts, comment, None)
+    }
+
+    /// The same for a packet of which it is known which way it went.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_packet`](Self::write_packet).
+    pub fn write_directed(
+        &mut self,
+        interface: u32,
+        time_ns: u64,
+        direction: Direction,
+        parts: &[&[u8]],
+    ) -> io::Result<()> {
+        self.write(interface, time_ns, parts, None, Some(direction))
+    }
+
+    fn write(
+        &mut self,
+        interface: u32,
+        time_ns: u64,
+        parts: &[&[u8]],
+        comment: Option<&str>,
+        direction: Option<Direction>,
+    ) -> io::Result<()> {
         let len = parts.iter().map(|part| part.len()).sum::<usize>();
         let wire_len = match u32::try_from(len) {
             Ok(wire_len) if len <= MAX_PACKET => wire_len,
@@ -103,6 +129,15 @@ impl<W: Write> Writer<W> {
         if let Some(comment) = comment {
             let comment = &comment[..comment.floor_char_boundary(MAX_OPTION)];
             self.option(option::COMMENT, comment.as_bytes());
+        }
+        if let Some(direction) = direction {
+            let flags: u32 = match direction {
+                Direction::Inbound => 1,
+                Direction::Outbound => 2,
+            };
+            self.option(option::FLAGS, &flags.to_le_bytes());
+        }
+        if comment.is_some() || direction.is_some() {
             self.option(option::END, &[]);
         }
         self.finish()

@@ -299,3 +299,30 @@ fn completions_are_scripts() {
         assert!(text(&output.stdout).contains("no-baselines"), "{shell}");
     }
 }
+
+/// `cargo run --release -- perf`, the README's first command, works as long as there is one program.
+#[test]
+fn there_is_one_program_in_the_workspace() {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--format-version",
+            "1",
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let targets = packages
+        .iter()
+        .flat_map(|package| package["targets"].as_array().expect("targets"));
+    let programs: Vec<_> = targets
+        .filter(|target| target["kind"][0] == "bin")
+        .map(|target| target["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(programs, ["hirail"]);
+}

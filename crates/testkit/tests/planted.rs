@@ -68,11 +68,17 @@ fn every_planted_bug_is_found() {
 /// again, and not without the bug.
 #[test]
 fn the_command_fails_and_says_how_to_see_it_again() {
+    // Examples are built with all the tests, into the folder beside theirs.
+    let test = std::env::current_exe().expect("a test has a path");
+    let command = test
+        .ancestors()
+        .nth(2)
+        .map(|target| target.join("examples/simulate"));
+    let command = command.filter(|path| path.exists()).expect(
+        "built by: cargo test -p testkit --features planted-bugs (not with --test planted alone)",
+    );
     let simulate = |args: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_simulate"))
-            .args(args)
-            .output()
-            .expect("it was built");
+        let output = Command::new(&command).args(args).output().expect("it runs");
         (
             output.status.code(),
             String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -80,7 +86,7 @@ fn the_command_fails_and_says_how_to_see_it_again() {
     };
     let (code, text) = simulate(&["--plant", "DuplicateExecuted", "--seeds", "0..100"]);
     assert_eq!(code, Some(1), "{text}");
-    let again = "to see it again: cargo run -p testkit --release --bin simulate -- --seed ";
+    let again = "to see it again: cargo run -p testkit --release --example simulate -- --seed ";
     let seed = text
         .lines()
         .find_map(|line| line.strip_prefix(again))

@@ -31,7 +31,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "seed {}: {}\nto see it again: cargo run -p testkit --release --bin simulate -- --seed {}",
+            "seed {}: {}\nto see it again: cargo run -p testkit --release --example simulate -- --seed {}",
             self.seed, self.what, self.seed
         )
     }

@@ -112,7 +112,12 @@ impl Rnic {
     /// Returns whether anything moved.
     pub(crate) fn poll(&self) -> bool {
         let start = now();
-        let drove = self.try_drive(|rnic, driver| driver.step(rnic, start, Sweep::Hot));
+        let drove = self.try_drive(|rnic, driver| {
+            let moved = driver.step(rnic, start, Sweep::Hot);
+            // What arrived may have found the thread asleep, and is not acknowledged yet.
+            self.progress.ensure_wakeup(|| driver.next_wakeup(rnic));
+            moved
+        });
         self.progress.polled(start, now());
         drove == Drove::Moved
     }
@@ -125,7 +130,7 @@ impl Rnic {
         self.try_drive(|rnic, driver| {
             let moved = driver.transmit(rnic, start, OpenClasses::DATA);
             driver.transmit(rnic, start, OpenClasses::ALL);
-            self.progress.ensure_wakeup(driver.next_wakeup(rnic));
+            self.progress.ensure_wakeup(|| driver.next_wakeup(rnic));
             rnic.dispatch_events();
             moved
         });

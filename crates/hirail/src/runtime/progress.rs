@@ -37,6 +37,9 @@ const PUT_OFF_NS: u64 = 400_000;
 /// [`Shared::put_off_at`] while the thread is not waiting for the watchdog.
 const NEVER: u64 = u64::MAX;
 
+/// [`Shared::wakeup`] while the thread looks at the timers before it sleeps, or relies on who polls.
+const AWAKE: u64 = 0;
+
 /// A longer time between two polls or posts is a pause: the application was at something else, or
 /// had to leave the processor.
 const PAUSE_NS: u64 = 50_000;
@@ -61,7 +64,7 @@ struct Shared {
     bell: File,
     /// Expires when the engine wants to be called.
     timer: OwnedFd,
-    /// When it expires, in nanoseconds; `u64::MAX` for never.
+    /// When it expires, in nanoseconds; `u64::MAX` for never, [`AWAKE`] while it need not be set.
     wakeup: AtomicU64,
     /// Polls of completion queues that found them empty.
     polls: AtomicU64,
@@ -117,11 +120,17 @@ impl Handle {
         self.shared.last_event.store(now, Ordering::Relaxed);
     }
 
-    /// The engine wants to be called at `at`, perhaps earlier than the thread knows.
-    pub(crate) fn ensure_wakeup(&self, at: Option<Instant>) {
-        let Some(at) = at else { return };
-        let at_ns = at.as_ns() as u64;
-        if at_ns < self.shared.wakeup.load(Ordering::Relaxed) {
+    /// Whoever drove may not come back: the engine wants to be called at `at`, perhaps earlier than
+    /// the thread knows. Called with the driver in hand.
+    #[inline]
+    pub(crate) fn ensure_wakeup(&self, at: impl FnOnce() -> Option<Instant>) {
+        let known = self.shared.wakeup.load(Ordering::Relaxed);
+        if known == AWAKE {
+            return;
+        }
+        if let Some(at) = at()
+            && (at.as_ns() as u64) < known
+        {
             self.shared.set_timer(Some(at));
         }
     }
@@ -157,7 +166,7 @@ impl Shared {
     /// Begins to rely on those who poll.
     fn rely_on_polling(&self, now: Instant) {
         // Nobody needs to set the other timer: who polls looks at all of them.
-        self.wakeup.store(0, Ordering::Relaxed);
+        self.wakeup.store(AWAKE, Ordering::Relaxed);
         self.pauses.store(0, Ordering::Relaxed);
         self.polls_then.store(self.polls(), Ordering::Relaxed);
         sys::set_timer(self.watchdog.as_fd(), GRACE);
@@ -278,7 +287,7 @@ impl Unstarted {
                 let sweep = if stays { Sweep::Hot } else { Sweep::All };
                 let moved = driver.step(rnic, start, sweep);
                 if stays {
-                    shared.wakeup.store(0, Ordering::Relaxed);
+                    shared.wakeup.store(AWAKE, Ordering::Relaxed);
                 } else if !moved {
                     // The timer is set with the driver in hand, like everybody does who sets it: a
                     // later wish never hides an earlier one.

@@ -6,6 +6,7 @@ mod drops;
 mod errors;
 mod memory;
 mod operations;
+mod progress;
 mod queues;
 mod side;
 mod states;

@@ -37,7 +37,7 @@ fn side(port: u16, qp_type: QpType) -> Side {
     }
 }
 
-fn sides(qp_type: QpType) -> (Side, Side) {
+pub(crate) fn sides(qp_type: QpType) -> (Side, Side) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     drop(socket);

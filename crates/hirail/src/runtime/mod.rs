@@ -141,14 +141,28 @@ impl Rnic {
     /// seen of the peer must be acknowledged.
     pub(crate) fn settle(&self, qp: &Arc<Qp<Threads>>) {
         self.device.acknowledge(now(), qp);
-        let mut driver = self.driver.lock().unwrap_or_else(|e| e.into_inner());
-        // Bounded, should others post without end.
-        for _ in 0..64 {
-            if !driver.transmit(self, now(), OpenClasses::ALL) {
-                break;
+        self.wait_and_drive(|driver| {
+            // Bounded, should others post without end.
+            for _ in 0..64 {
+                if !driver.transmit(self, now(), OpenClasses::ALL) {
+                    break;
+                }
             }
+            self.dispatch_events();
+        });
+    }
+
+    /// Runs `job` with the driver, waiting for whoever has it.
+    fn wait_and_drive<T>(&self, job: impl FnOnce(&mut Driver) -> T) -> T {
+        let mut driver = self.driver.lock().unwrap_or_else(|e| e.into_inner());
+        let done = job(&mut driver);
+        self.progress.ensure_wakeup(|| driver.next_wakeup(self));
+        drop(driver);
+        // A doorbell rung meanwhile found the driver taken: answer it.
+        if self.rung.load(Ordering::Acquire) {
+            self.doorbell();
         }
-        self.dispatch_events();
+        done
     }
 
     /// Runs `job` with the driver unless somebody else has it.
@@ -208,23 +222,25 @@ impl Rnic {
     /// Attaches a QP to a group, which the link joins with the first member. Members come and go
     /// with the driver in hand, so that who comes second finds the group joined or not there.
     pub(crate) fn attach(&self, qp: &Qp<Threads>, group: Gid) -> Result<(), Error> {
-        let mut driver = self.driver.lock().unwrap_or_else(|e| e.into_inner());
-        if self.device.attach_mcast(qp, group)? == GroupChange::Opened
-            && let Err(error) = driver.link_mut().join(group)
-        {
-            let _ = self.device.detach_mcast(qp, group);
-            return Err(error);
-        }
-        Ok(())
+        self.wait_and_drive(|driver| {
+            if self.device.attach_mcast(qp, group)? == GroupChange::Opened
+                && let Err(error) = driver.link_mut().join(group)
+            {
+                let _ = self.device.detach_mcast(qp, group);
+                return Err(error);
+            }
+            Ok(())
+        })
     }
 
     /// Detaches a QP from a group, which the link leaves with the last member.
     pub(crate) fn detach(&self, qp: &Qp<Threads>, group: Gid) -> Result<(), Error> {
-        let mut driver = self.driver.lock().unwrap_or_else(|e| e.into_inner());
-        if self.device.detach_mcast(qp, group)? == GroupChange::Closed {
-            driver.link_mut().leave(group);
-        }
-        Ok(())
+        self.wait_and_drive(|driver| {
+            if self.device.detach_mcast(qp, group)? == GroupChange::Closed {
+                driver.link_mut().leave(group);
+            }
+            Ok(())
+        })
     }
 
     /// Shows the counters to readers outside.

@@ -1,22 +1,25 @@
 //! Who drives: whoever stops calling in leaves nothing undone.
 
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use hirail::{AckTimeout, ConnectOptions, QpType, SendWr};
+use hirail::{AckTimeout, ConnectOptions, Context, Gid, Qp, QpType, SendWr};
 
-use crate::side::Side;
+use crate::side::{KEY, PATIENCE, Side};
 use crate::udp::sides;
 
 /// Connects without a timeout: what is not answered in the first place never is.
-fn connect_for_good(a: &Side, b: &Side) {
+fn connect_for_good(a: (&Context, &Qp), b: (&Context, &Qp)) {
     for (from, to) in [(a, b), (b, a)] {
         let options = ConnectOptions {
             timeout: AckTimeout::new(0),
-            ..ConnectOptions::new(&from.context, 0)
+            ..ConnectOptions::new(from.0, 0)
         };
-        let remote = to.qp.endpoint(0).unwrap();
-        from.qp.connect(&remote, &options).unwrap();
+        from.1
+            .connect(&to.1.endpoint(0).unwrap(), &options)
+            .unwrap();
     }
 }
 
@@ -25,7 +28,7 @@ fn connect_for_good(a: &Side, b: &Side) {
 #[test]
 fn who_takes_a_message_and_leaves() {
     let (a, b) = sides(QpType::Rc);
-    connect_for_good(&a, &b);
+    connect_for_good((&a.context, &a.qp), (&b.context, &b.qp));
     for round in 0..200 {
         b.qp.post_recv(round, &[]).unwrap();
         // The progress threads go to sleep.
@@ -38,4 +41,41 @@ fn who_takes_a_message_and_leaves() {
         });
         assert_eq!(a.done().wr_id, round);
     }
+}
+
+/// One thread posts and sleeps while another joins and leaves a group, with the driver in hand: what
+/// was posted meanwhile is sent.
+#[test]
+fn who_posts_while_another_has_the_driver() {
+    let (a, b) = sides(QpType::Rc);
+    let cq = a
+        .context
+        .create_cq_on(16, &a.context.create_channel().unwrap());
+    let cq = cq.unwrap();
+    let (own, other) = (a.pd.qp(&cq, &cq).build().unwrap(), &b.qp);
+    connect_for_good((&a.context, &own), (&b.context, other));
+    let member = a.pd.qp(&a.cq, &a.cq).qp_type(QpType::Ud).build().unwrap();
+    member.activate_datagram(KEY).unwrap();
+    let group = Gid::from(Ipv4Addr::new(224, 0, 2, 60));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                member.attach_multicast(group).unwrap();
+                member.detach_multicast(group).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            for round in 0..2000 {
+                let to = b.mr.remote();
+                own.post(&SendWr::write(round, &[a.mr.slice(..8)], to))
+                    .unwrap();
+                let found = cq.wait(PATIENCE);
+                if found.is_err() || round == 1999 {
+                    done.store(true, Ordering::Relaxed);
+                }
+                assert_eq!(found.unwrap().ok().unwrap().wr_id, round);
+            }
+        });
+    });
 }

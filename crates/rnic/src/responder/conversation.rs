@@ -91,10 +91,22 @@ impl Conversation {
         if self.went_on {
             self.vain = 0;
         } else {
-            self.regret = FIRST_REGRET << self.vain;
-            self.vain = (self.vain + 1).min(MAX_DOUBLINGS);
+            self.regret();
         }
         true
+    }
+
+    /// A message came again: if an ACK waits, it was too long for the peer.
+    pub(super) fn asked_again(&mut self) {
+        if self.held_until.take().is_some() {
+            self.is_on = false;
+            self.regret();
+        }
+    }
+
+    fn regret(&mut self) {
+        self.regret = FIRST_REGRET << self.vain;
+        self.vain = (self.vain + 1).min(MAX_DOUBLINGS);
     }
 }
 
@@ -186,6 +198,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_peer_that_asks_again_was_kept_waiting() {
+        let mut conversation = Conversation::default();
+        assert!(!conversation.message(UNTIL));
+        assert!(conversation.answered(UNTIL));
+        conversation.asked_again();
+        assert!(!conversation.is_holding());
+        assert!(!conversation.message(UNTIL));
+        assert!(!conversation.answered(UNTIL));
     }
 
     #[test]

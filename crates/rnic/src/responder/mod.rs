@@ -322,7 +322,7 @@ fn duplicate<H: Host>(
             cx.count(Counter::DuplicateRequest);
             if headers.bth().ack_req {
                 q.responder.answers.acknowledge();
-                q.responder.conversation.release();
+                q.responder.conversation.asked_again();
                 q.schedule(cx, Work::Acknowledgement);
             }
             return Ok(());

@@ -161,6 +161,14 @@ pub enum Error {
         /// What should have come.
         expected: &'static str,
     },
+    /// The address for out-of-band connections could not be had.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Where to listen.
+        address: String,
+        /// Why not.
+        error: io::Error,
+    },
     /// The out-of-band connection could not be made.
     #[error("cannot reach the peer at {address}: {error}")]
     Unreachable {

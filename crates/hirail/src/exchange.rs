@@ -92,8 +92,8 @@ impl Listener {
     /// # Errors
     /// The address is not this host's, or the port is in use.
     pub fn bind(address: impl ToSocketAddrs + fmt::Debug) -> Result<Self, Error> {
-        let listener = TcpListener::bind(&address).map_err(|error| Error::Unreachable {
-            address: format!("{address:?}"),
+        let listener = TcpListener::bind(&address).map_err(|error| Error::Listen {
+            address: in_words(&address),
             error,
         })?;
         listener.set_nonblocking(true).map_err(Error::OutOfBand)?;
@@ -150,7 +150,7 @@ pub fn connect(
 ) -> Result<Connection, Error> {
     let end = Instant::now() + timeout;
     let unreachable = |error| Error::Unreachable {
-        address: format!("{address:?}"),
+        address: in_words(&address),
         error,
     };
     let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(unreachable)?.collect();
@@ -170,6 +170,11 @@ pub fn connect(
         }
         thread::sleep(AGAIN);
     }
+}
+
+/// An address as the caller wrote it, without the quotes that Rust puts around text.
+fn in_words(address: &impl fmt::Debug) -> String {
+    format!("{address:?}").replace('"', "")
 }
 
 /// A connection to a peer.

@@ -161,8 +161,21 @@ fn nobody_there_is_named() {
     assert!(start.elapsed() < PATIENCE);
     let error = exchange::connect("no.such.host.invalid:1", IMPATIENCE).unwrap_err();
     assert!(
-        error.to_string().contains("\"no.such.host.invalid:1\""),
+        error
+            .to_string()
+            .starts_with("cannot reach the peer at no.such.host.invalid:1: "),
         "{error}"
+    );
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = Listener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let error = Listener::bind(address.as_str()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("cannot listen on {address}: Address already in use (os error 98)")
     );
 }
 

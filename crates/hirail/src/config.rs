@@ -95,6 +95,7 @@ pub struct Setting {
 const SWITCH: &str = "on or off";
 const AUTO: &str = "auto, on or off";
 const SIZE: &str = "a number of bytes, such as 65536, 512KiB or 8MiB";
+const WINDOW: &str = "a number of bytes of at least 8192, such as 65536, 512KiB or 8MiB";
 const RATE: &str = "a rate such as 25Gbps or 400Mbps";
 
 /// All settings. Parameters of congestion control are taken by their own names besides
@@ -174,7 +175,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "transport.window",
         variable: "HIRAIL_WINDOW",
         meaning: "most bytes in flight to one destination; 1MiB, shrinking with losses",
-        values: SIZE,
+        values: WINDOW,
         set: |config, text| {
             config.window = Some(size(text).filter(|bytes| *bytes >= 8192)?);
             Some(())
@@ -599,6 +600,11 @@ mod tests {
         refused(
             from_variables(&[("HIRAIL_STEERING", "maybe")]),
             "environment: expected HIRAIL_STEERING to be on or off, got 'maybe'",
+        );
+        refused(
+            from_variables(&[("HIRAIL_WINDOW", "1")]),
+            "environment: expected HIRAIL_WINDOW to be a number of bytes of at least 8192, such as \
+             65536, 512KiB or 8MiB, got '1'",
         );
         refused(
             from_file("\n[port]\nsegmentaton = 'on'\n"),

@@ -982,6 +982,22 @@ fn one_connection_only() {
     );
 }
 
+/// A number that no connection has is a mistake in every form of output.
+#[test]
+fn no_such_connection() {
+    let two = std::fs::read(capture("cm-ucmatose-2conn")).unwrap();
+    let no_packets = plain([]);
+    for form in [&["-c", "99"][..], &["-s", "-c99"], &["--json", "-c99"]] {
+        for (content, known) in [(&two, "there are 1 to 2"), (&no_packets, "there are none")] {
+            let output = decode(form, content);
+            assert_eq!(output.status.code(), Some(2), "{form:?}");
+            assert_eq!(text(&output.stdout), "", "{form:?}");
+            let expected = format!("hirail: there is no connection 99; {known}\n");
+            assert_eq!(text(&output.stderr), expected, "{form:?}");
+        }
+    }
+}
+
 /// `hirail decode FILE | head -1` is nobody's mistake.
 #[test]
 fn a_reader_that_goes_away() {

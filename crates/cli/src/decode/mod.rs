@@ -49,7 +49,8 @@ Columns of --summary, counting what the first-named end has sent and what became
   bad       its packets that a receiver throws away
   known by  what ties the two ends together
 
-Exit status: 0 done, 1 with --check and something found, 2 the file is none or is cut off.
+Exit status: 0 done, 1 with --check and something found, 2 the file is none or is cut off, or has
+no such connection.
 
 Examples:
   hirail decode capture.pcapng              one line per packet
@@ -178,8 +179,26 @@ fn decode<R: Read>(
             sink.packet(&record, out)?;
         }
     };
+    if let (Ok(()), Some(wanted)) = (&ending, args.connection) {
+        exists(wanted, follower.connections().len())?;
+    }
     sink.finish(&follower, out)?;
     Ok((clean, ending))
+}
+
+/// Refuses the number of a connection that is not among the `count` of the capture.
+fn exists(wanted: u32, count: usize) -> Result<(), Error> {
+    if wanted as usize <= count {
+        return Ok(());
+    }
+    let known = match count {
+        0 => "there are none".to_owned(),
+        1 => "there is only 1".to_owned(),
+        _ => format!("there are 1 to {count}"),
+    };
+    Err(Error::new(format!(
+        "there is no connection {wanted}; {known}"
+    )))
 }
 
 /// An array of one object per packet, one a line.

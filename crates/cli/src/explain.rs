@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
     let Some(explanation) = explain(&word) else {
         let near = nearest_word(&word).map_or_else(
             || "'hirail explain --list' prints all words".to_owned(),
-            |near| format!("did you mean {near}"),
+            |near| format!("did you mean {near}?"),
         );
         return Err(Error::new(format!(
             "nothing here is called '{word}'; {near}"

@@ -105,7 +105,7 @@ fn bad_input() {
         (&["perf", "--server", "write-bw"], &["TEST", "client"]),
         (
             &["explain", "packet_seq_errr"],
-            &["'packet_seq_errr'", "packet_seq_err"],
+            &["'packet_seq_errr'", "did you mean packet_seq_err?"],
         ),
         (&["explain"], &["WORD"]),
         (&["completions", "tcsh"], &["'tcsh'", "bash"]),
@@ -188,6 +188,16 @@ fn explanations() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(json["word"], "IBV_WC_RETRY_EXC_ERR");
     assert_eq!(json["facts"]["number"], "12");
+}
+
+/// Words of the documentation that people look up.
+#[test]
+fn words_of_the_documentation_are_explained() {
+    for word in ["XRC", "steering", "lossless"] {
+        let output = hirail(&["explain", word]);
+        let said = text(&output.stdout);
+        assert!(said.starts_with(&format!("{word} (term)\n")), "{said}");
+    }
 }
 
 /// Every word of the output of `hirail perf` that is not everyday language is explained.

@@ -269,6 +269,9 @@ terms! {
         "CQE" = "completion" | "WC";
         /// Queue pair: a send queue and a receive queue, the end of a connection.
         "QP" = "queue pair";
+        /// Extended reliable connection: as RC, and each message names the shared receive queue that it
+        /// is for, so that one connection serves all processes of a host.
+        "XRC" = "extended reliable connection";
         /// Number of a queue pair, 24 bits. A packet names the one that it is for.
         "QPN" = "DestQP" | "queue pair number" | "qp_num";
         /// Queue pair 1, which takes connection management on every port.
@@ -403,6 +406,9 @@ terms! {
         /// Priority flow control (802.1Qbb): a frame that stops chosen priorities of a link for a time,
         /// so that no packet of theirs is dropped.
         "PFC" = "priority flow control" | "802.1Qbb";
+        /// Of a network or a priority: none of its packets is dropped for lack of buffers, because PFC
+        /// or PAUSE stops the sender first. RoCE goes on without, but each loss costs time.
+        "lossless";
         /// Unit of PAUSE and PFC times: 512 bit times.
         "quanta" = "quantum";
         /// Fill level of a receive buffer at which PFC stops the sender.
@@ -439,6 +445,9 @@ terms! {
         /// A small program in the kernel that gives each packet to the process that owns its queue
         /// pair.
         "BPF" = "SO_REUSEPORT" | "SO_ATTACH_REUSEPORT_CBPF" | "port sharing";
+        /// Picking the owner of a packet among the processes that share the UDP port. The kernel does it
+        /// (BPF); with HIRAIL_STEERING=off one process receives all packets and passes them on.
+        "steering" = "HIRAIL_STEERING";
         /// The thread that runs a device while no thread of the program polls it, so that peers can
         /// read and write although the program does something else.
         "progress thread" = "progress";

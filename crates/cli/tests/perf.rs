@@ -315,6 +315,50 @@ fn client_and_server() {
     }
 }
 
+/// Links that do not reach each other are refused before anything is opened.
+#[test]
+fn links_that_do_not_meet() {
+    let server = Server::start();
+    for link in ["raw", "raw-v1"] {
+        let output = hirail()
+            .args(["perf", "write-bw", "127.0.0.1", "--port", &server.1])
+            .args(["--count", "5", "--link", link])
+            .output()
+            .expect("hirail runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let expected = format!(
+            "runs with --link udp and this end with --link {link}, which do not reach each other"
+        );
+        assert!(
+            said.contains(&expected) && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
+/// A device whose interface has no address is named with it.
+#[test]
+fn a_device_without_address() {
+    let exe = env!("CARGO_BIN_EXE_hirail");
+    // The loopback of a new network namespace has none.
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--net", "--", exe])
+        .args(["perf", "write-bw", "--device", "hirail_lo", "--count", "5"])
+        .stdin(Stdio::null())
+        .output();
+    let Ok(output) = output else {
+        return println!("skipped: there is no program `unshare`");
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("unshare: ") {
+        return println!("skipped: {said}");
+    }
+    let expected = "the device hirail_lo cannot be reached: its interface lo has no address";
+    assert!(said.contains(expected), "{said}");
+    assert_eq!(output.status.code(), Some(2), "{said}");
+}
+
 /// Two hosts with an interface of their own each, gone with the test.
 struct TwoHosts {
     names: [String; 2],
@@ -496,6 +540,8 @@ fn the_second_process_dies_with_the_first() {
         .expect("hirail runs");
     let second = second_process(&first);
     thread::sleep(Duration::from_millis(200));
+    let name = fs::read_to_string(format!("/proc/{second}/comm")).expect("it runs");
+    assert_eq!(name, "hirail\n");
     first.kill().expect("it runs");
     first.wait().expect("it ran");
     assert!(is_gone(&second), "process {second} is still there");

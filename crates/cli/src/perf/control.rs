@@ -10,6 +10,7 @@ use serde_json::Value;
 use socket2::Socket;
 
 use crate::outcome::Error;
+use crate::perf::device::Link;
 use crate::perf::endpoint::Counters;
 use crate::perf::job::{Job, Transport};
 use crate::perf::patience::STALL;
@@ -49,8 +50,13 @@ pub(crate) enum Ask {
 /// What a server answers.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// The server's version.
-    Hello { version: String },
+    /// The server's version, and what its device runs on.
+    Hello {
+        version: String,
+        /// Absent in the answer of another version.
+        #[serde(default)]
+        link: Link,
+    },
     /// The largest path MTU of the server's port, in bytes.
     PortMtu { bytes: usize },
     /// An end is open; its address.

@@ -7,11 +7,12 @@ use clap::ValueEnum;
 use hirail::devices::{self, NetDevice};
 use hirail::{Context, RawOptions, RoceVersions};
 use hirail_wire::Gid;
+use serde::{Deserialize, Serialize};
 
 use crate::outcome::Error;
 
 /// What the device runs on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Link {
     /// RoCE v2 over UDP sockets, which needs no privilege
     #[default]
@@ -23,6 +24,23 @@ pub(crate) enum Link {
 }
 
 impl Link {
+    /// As it is said on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value()
+            .expect("no link is hidden")
+            .get_name()
+            .to_owned()
+    }
+
+    /// Whether packets of one link come out of the other. What a raw port sends does not come back
+    /// to its own host, except to raw ports.
+    pub(crate) fn reaches(self, other: Self, is_same_host: bool) -> bool {
+        match (self, other) {
+            (Self::Udp, Self::Raw) | (Self::Raw, Self::Udp) => !is_same_host,
+            _ => self == other,
+        }
+    }
+
     /// How to open the raw link.
     fn raw(self) -> Option<RawOptions> {
         let versions = match self {
@@ -67,8 +85,7 @@ impl Choice {
         let link = self
             .link
             .iter()
-            .filter_map(ValueEnum::to_possible_value)
-            .flat_map(|link| ["--link".to_owned(), link.get_name().to_owned()]);
+            .flat_map(|link| ["--link".to_owned(), link.name()]);
         device.chain(index).chain(link).collect()
     }
 
@@ -110,6 +127,12 @@ impl Choice {
             }
             .into());
         };
+        if device.gids.is_empty() {
+            return Err(Error::new(format!(
+                "the device {name} cannot be reached: its interface {} has no address",
+                device.interface
+            )));
+        }
         let index = self
             .gid_index
             .map(usize::from)
@@ -146,6 +169,11 @@ impl Devices {
             choice,
             open: OnceCell::new(),
         }
+    }
+
+    /// What it runs on.
+    pub(crate) fn link(&self) -> Link {
+        self.choice.link.unwrap_or_default()
     }
 
     /// The device with this address, which is the choice's own where one was made.

@@ -54,7 +54,7 @@ impl Peer {
             place,
             _child: Some(Reaped(child)),
         }
-        .greet()
+        .greet(true)
     }
 
     /// Connects to a server.
@@ -81,7 +81,7 @@ impl Peer {
                         place: Place::new(Role::Client, local, choice)?,
                         _child: None,
                     }
-                    .greet();
+                    .greet(local == address.ip());
                 }
                 Err(error) => failure = error,
             }
@@ -100,12 +100,30 @@ impl Peer {
         }
     }
 
-    fn greet(mut self) -> Result<Self, Error> {
+    /// Refuses another version, and a link that this end's does not reach.
+    fn greet(mut self, is_same_host: bool) -> Result<Self, Error> {
         match self.control.ask(&Ask::Hello {
             version: VERSION.into(),
         })? {
-            Answer::Hello { version } if version == VERSION => Ok(self),
-            Answer::Hello { version } => Err(Error::new(format!(
+            Answer::Hello { version, link } if version == VERSION => {
+                let ours = self.place.devices.link();
+                if ours.reaches(link, is_same_host) {
+                    return Ok(self);
+                }
+                let on_one_host = if ours.reaches(link, false) {
+                    " on one host"
+                } else {
+                    ""
+                };
+                Err(Error::new(format!(
+                    "{} runs with --link {} and this end with --link {}, which do not reach each \
+                     other{on_one_host}; both ends need the same",
+                    self.control.peer(),
+                    link.name(),
+                    ours.name()
+                )))
+            }
+            Answer::Hello { version, .. } => Err(Error::new(format!(
                 "{} is hirail {version} and this is {VERSION}; both ends need the same",
                 self.control.peer()
             ))),
@@ -136,6 +154,8 @@ impl Drop for Reaped {
 pub(crate) fn first_process() -> Result<Control, Error> {
     let broken = |what: io::Error| Error::new(format!("a second process has no first: {what}"));
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(|errno| broken(errno.into()))?;
+    // It was started by a link whose name says nothing to those who list processes.
+    prctl::set_name(c"hirail").map_err(|errno| broken(errno.into()))?;
     let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(broken)?;
     let socket = Socket::from(stdin);
     socket.local_addr().map_err(broken)?;

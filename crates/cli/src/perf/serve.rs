@@ -86,6 +86,7 @@ fn session(control: &mut Control, place: &Place) -> Result<(), Error> {
         let answer = match ask {
             Ask::Hello { .. } => Ok(Answer::Hello {
                 version: VERSION.into(),
+                link: place.devices.link(),
             }),
             Ask::PortMtu => place.port_mtu().map(|bytes| Answer::PortMtu { bytes }),
             Ask::Open { transport, job } => match job.fault() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hirail::{AckTimeout, ConnectOptions, Context, Gid, Qp, QpType, SendWr};
 
-use crate::side::{KEY, PATIENCE, Side};
+use crate::side::{KEY, PATIENCE};
 use crate::udp::sides;
 
 /// Connects without a timeout: what is not answered in the first place never is.

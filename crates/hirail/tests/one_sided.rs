@@ -224,6 +224,7 @@ fn target() {
     qp.connect(&remote, &ConnectOptions::new(&side.context, 0))
         .unwrap();
     let mr = side.pd.register(1 << 16, ALL).unwrap();
+    qp.post_recv(0, &[mr.slice(..8)]).unwrap();
     peer.send(&mr.remote()).unwrap();
     peer.meet().unwrap();
     match words[0] {
@@ -236,6 +237,7 @@ fn target() {
             }
         }
         "fork" => fork_and_go_on(&side, &qp, &mr),
+        "exit" => converse_and_exit(&side, &qp, &mr),
         role => panic!("there is no role {role}"),
     }
     let counted = mr.load_u64(COUNTER);
@@ -258,6 +260,42 @@ fn a_process_that_computes_and_one_that_sleeps() {
         println!("{role}: longest operation {longest:?}");
         assert!(longest < STALL, "{longest:?}");
     }
+}
+
+/// Messages of a conversation.
+const MESSAGES: u64 = 20;
+
+/// Answers every message but the last, and exits with that in hand.
+fn converse_and_exit(side: &Side, qp: &Qp, mr: &Mr) -> ! {
+    for number in 0..MESSAGES {
+        side.cq.wait_polling(PATIENCE).unwrap().ok().unwrap();
+        if number + 1 < MESSAGES {
+            qp.post_recv(number, &[mr.slice(..8)]).unwrap();
+            let answer = SendWr::send(number, &[]).with_inline(b"answered");
+            qp.post(&answer.unsignaled()).unwrap();
+        }
+    }
+    // As it is done in the midst of a program: nothing is dropped.
+    std::process::exit(0)
+}
+
+#[test]
+fn a_process_that_exits_with_the_last_message_in_hand() {
+    let port = free_port();
+    let mut target = Target::start("exit", port);
+    let side = Side::udp(port);
+    let (qp, mr) = (side.qp(), side.pd.register(8, ALL).unwrap());
+    target.connect(&side, &qp);
+    for number in 0..MESSAGES {
+        qp.post_recv(number, &[mr.slice(..)]).unwrap();
+        qp.post(&SendWr::send(number, &[]).with_inline(b"question"))
+            .unwrap();
+        // The completion and the answer; to the last one there is none.
+        for _ in 0..if number + 1 < MESSAGES { 2 } else { 1 } {
+            side.cq.wait_polling(PATIENCE).unwrap().ok().unwrap();
+        }
+    }
+    assert!(target.child.wait().unwrap().success());
 }
 
 // --- Targets that take their memory away.

@@ -676,6 +676,13 @@ pub(crate) fn random() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
+/// Has `job` called when the process exits in good order.
+pub(crate) fn at_exit(job: extern "C" fn()) {
+    // SAFETY: a function of this program, which is there as long as it runs. Without memory to note it,
+    // it is not called.
+    unsafe { libc::atexit(job) };
+}
+
 /// The inode number of what `fd` refers to; 0 where unknown. The open file of a socket has the same
 /// one in every process.
 pub(crate) fn inode(fd: BorrowedFd<'_>) -> u64 {

@@ -10,6 +10,7 @@
 
 mod attention;
 pub(crate) mod driver;
+mod exit;
 mod gids;
 pub(crate) mod link;
 pub(crate) mod memory;
@@ -105,6 +106,7 @@ impl Rnic {
             progress,
         });
         thread.spawn(Arc::downgrade(&rnic))?;
+        exit::watch(&rnic);
         Ok(rnic)
     }
 

@@ -689,6 +689,14 @@ impl<H: Host> Device<H> {
         conversation::release(cx, &mut qp.inner.lock());
     }
 
+    /// The same for all QPs: the application is about to end.
+    pub fn acknowledge_all(&self, now: Instant) {
+        let qps: Vec<_> = self.qps.read().slots.iter().flatten().cloned().collect();
+        for qp in qps {
+            self.acknowledge(now, &qp);
+        }
+    }
+
     /// Queues a receive request. In ERR it is flushed at once.
     pub fn post_recv(
         &self,

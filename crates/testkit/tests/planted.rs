@@ -1,7 +1,7 @@
 //! The checkers of the simulation are only worth something if they find bugs: each bug that can be
 //! planted into the engine is found within 10 000 seeds.
 //!
-//! `cargo test -p testkit --release --features planted-bugs --test planted`
+//! `cargo test -p testkit --release --features planted-bugs`
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;

@@ -67,6 +67,8 @@ pub struct Connection {
     pub nodes: [usize; 2],
     /// Attributes of both ends.
     pub setup: Setup,
+    /// Local ACK timeout of the second end, that of the first one being in `setup`.
+    pub other_timeout: AckTimeout,
     /// Longest message.
     pub max_message: u32,
     /// Requests that each end posts.
@@ -98,6 +100,7 @@ impl Connection {
             poison: [None; 2],
             dies_at: None,
             deregisters_at: None,
+            other_timeout: AckTimeout::new(0),
             setup: Setup {
                 timeout: AckTimeout::new(0),
                 retry_cnt: 7,
@@ -105,6 +108,14 @@ impl Connection {
                 ..self.setup
             },
             ..self
+        }
+    }
+
+    /// Attributes of the second end.
+    pub fn other_setup(&self) -> Setup {
+        Setup {
+            timeout: self.other_timeout,
+            ..self.setup.clone()
         }
     }
 
@@ -252,7 +263,7 @@ fn config(rng: &mut fastrand::Rng) -> Config {
         },
         read_request_bytes: pick(rng, &[1, 1024, 4096, 64 << 10]),
         is_paced: chance(rng, 15),
-        ack_delay: Span::from_us(pick(rng, &[0, 20])),
+        ack_delay: Span::from_us(pick(rng, &[0, 20, 100])),
         equal_writes: chance(rng, 50),
         send_credits: chance(rng, 60),
     }
@@ -365,6 +376,12 @@ fn connection(rng: &mut fastrand::Rng, nodes: &[(Link, Config)], is_clean: bool)
         drains: is_reliable && chance(rng, 15),
         dies_at: (!is_clean && chance(rng, 4)).then(|| Span::from_us(rng.u64(1..1000))),
         deregisters_at: (is_reliable && chance(rng, 3)).then(|| Span::from_us(rng.u64(1..500))),
+        // How long an ACK may wait is judged by the own timeout; the peer's may be another.
+        other_timeout: if is_clean || chance(rng, 70) {
+            setup.timeout
+        } else {
+            AckTimeout::new(rng.u8(4..=14))
+        },
         setup,
     };
     if is_selective && is_reliable && !connection.setup.with_srq && chance(rng, 30) {

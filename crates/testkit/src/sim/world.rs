@@ -217,9 +217,10 @@ impl World {
         self.ends[a]
             .ep
             .connect(&self.net, setup, &self.ends[b].ep, psn_b, psn_a);
+        let other_setup = connection.other_setup();
         self.ends[b]
             .ep
-            .connect(&self.net, setup, &self.ends[a].ep, psn_a, psn_b);
+            .connect(&self.net, &other_setup, &self.ends[a].ep, psn_a, psn_b);
         for (from, to, side, psn) in [(a, b, 0, psn_a), (b, a, 1, psn_b)] {
             if connection.requests[side] == 0 {
                 continue;
@@ -925,7 +926,9 @@ impl World {
     /// The first error of a stream: whether it may be.
     fn on_failure(&mut self, end: usize, number: usize, cqe: &Cqe) -> Check {
         let connection = self.ends[end].connection;
-        let setup = &self.scenario.connections[connection].setup;
+        let scenario = &self.scenario.connections[connection];
+        let setup = &scenario.setup;
+        let timeouts = [setup.timeout, scenario.other_timeout];
         let stream = &self.streams[number];
         let op = &stream.ops[(cqe.wr_id & 0xffff_ffff) as usize];
         let is_excused = self.excused[connection];
@@ -946,8 +949,8 @@ impl World {
                 // Whatever is sent in a perfect network is answered in time, by whoever lives; the
                 // first time may have met what faults had left behind.
                 let in_vain = self.watches[number].sent_in_vain(op.first_psn, op.packets);
-                let may_be_late =
-                    self.scenario.has_priorities || (1..8).contains(&setup.timeout.code());
+                let is_short = timeouts.iter().any(|it| (1..8).contains(&it.code()));
+                let may_be_late = self.scenario.has_priorities || is_short;
                 is_excused || !self.scenario.is_faultless() && (in_vain < 3 || may_be_late)
             }
             WcStatus::WrFlushErr => is_excused,

@@ -76,7 +76,7 @@ pub enum Kind {
 
 impl NetDevice {
     /// The largest path MTU that the port offers: the loopback carries any, others what the interface
-    /// leaves after headers (`protocol.md` 1.13).
+    /// leaves after headers ([`PathMtu::from_netdev_mtu`]).
     pub fn path_mtu(&self) -> PathMtu {
         match self.kind {
             Kind::Loopback => PathMtu::Mtu4096,

@@ -2,7 +2,8 @@
 //!
 //! One rule carries it: `una` is the oldest PSN that is not acknowledged, and a WQE completes when
 //! `una` has passed its last PSN. READs and atomics move `una` only by their own responses, so an
-//! acknowledgement beyond an unanswered one is an implied NAK. Rules: `transport.md` 3.6, 3.9, 3.12.
+//! acknowledgement beyond an unanswered one is an implied NAK. Rules: IBTA Vol 1,
+//! chapter 9 (Transport Layer).
 
 use std::sync::Arc;
 
@@ -171,7 +172,7 @@ fn settle<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, una: Psn, bytes: u64) {
         selective.on_acknowledged(cx.now, una, sent_end);
     }
     q.requester.asked_again = None;
-    // Any progress reloads both retry counters and the timer (`transport.md` 3.6, 3.9).
+    // Any progress reloads both retry counters and the timer.
     if !planted::has(Bug::RetriesNotReloaded) {
         q.requester.retries_left = q.attr.retry_cnt;
     }
@@ -248,7 +249,7 @@ fn is_retransmitting<H: Host>(q: &Inner<H>, psn: Psn) -> bool {
     cursor_psn(q) == from && q.requester.sent_end != from
 }
 
-/// Whether an RNR wait is running: it is finished before any other recovery (`transport.md` 3.7).
+/// Whether an RNR wait is running: it is finished before any other recovery.
 fn is_waiting_for_receiver<H: Host>(cx: Cx<'_, H>, q: &Inner<H>) -> bool {
     q.requester.rnr_until.is_some_and(|until| cx.now < until)
 }
@@ -318,7 +319,7 @@ fn negative<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, psn: Psn, code: NakCode) {
             cx.count(Counter::ReqRemoteOperationErrors);
             WcStatus::RemOpErr
         }
-        // Reliable datagrams do not exist here, and reserved codes say nothing (`transport.md` 3.5).
+        // Reliable datagrams do not exist here, and reserved codes say nothing.
         NakCode::InvalidRdRequest | NakCode::Reserved(_) => return,
     };
     q.fail_send(cx, status);

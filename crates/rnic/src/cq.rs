@@ -1,4 +1,5 @@
-//! Completion queues: a bounded ring of CQEs, arming and moderation (`transport.md` 3.11, 3.25).
+//! Completion queues: a bounded ring of CQEs, arming and moderation (IBTA Vol 1, chapter 11;
+//! `ibv_modify_cq(3)`).
 //! Whether a completion is due is decided by the queue pairs; waking somebody is the host's job.
 
 use std::collections::VecDeque;
@@ -350,7 +351,7 @@ mod tests {
         assert_eq!(cq.pop(), None);
     }
 
-    /// `transport.md` 3.11: the queue is dead, the completion lost; CQ_ERR is raised once.
+    /// The queue is dead, the completion lost; CQ_ERR is raised once.
     #[test]
     fn an_overrun_kills_the_queue_for_good() {
         let mut cq = Cq::new(1);

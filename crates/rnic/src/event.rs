@@ -1,4 +1,5 @@
-//! Asynchronous events: what happened to an object outside any completion (`transport.md` 3.16).
+//! Asynchronous events: what happened to an object outside any completion
+//! (`ibv_get_async_event(3)`).
 
 use hirail_vocab::AsyncEventKind;
 use hirail_wire::Qpn;

@@ -21,6 +21,13 @@
 //! `requester` (send WQEs to packets), `completer` (responses to completions) and `responder`
 //! (the peer's requests). `recovery` says where to start again after a loss, `window` and
 //! [`pacing`] how much and how fast.
+//!
+//! # Sources
+//!
+//! "IBTA Vol 1" in comments is the InfiniBand Architecture Specification, Volume 1, of the
+//! InfiniBand Trade Association: chapter 9 is the Transport Layer, chapters 10 and 11 are the
+//! verbs, the annexes A14, A16 and A17 are XRC, RoCE and RoCEv2. Names with a (3) are manual pages
+//! of rdma-core. "rxe" is Linux's soft-RoCE: what it does is said where peers meet it.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Multicast groups (`transport.md` 3.19): which UD queue pairs get a copy of what is sent to a
+//! Multicast groups (IBTA Vol 1, chapter 10): which UD queue pairs get a copy of what is sent to a
 //! group's GID. Joining the group on the network is the host's job.
 
 use std::collections::BTreeMap;
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(table.attach(group(3), qpn(4)), exhausted(Object::Group, 2));
     }
 
-    /// `transport.md` 3.19: detach before destroy.
+    /// Detach before destroy.
     #[test]
     fn an_attached_queue_pair_is_busy() {
         let mut table = GroupTable::new(LIMITS);

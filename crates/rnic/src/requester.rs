@@ -2,7 +2,7 @@
 //!
 //! [`offer`] only reads: it fills a [`Run`] from the cursor on. [`commit`] moves the cursor over
 //! the packets that the link took; so a link that takes fewer leaves nothing to be undone. Rules:
-//! `transport.md` 3.3, 3.8 to 3.10, 3.17, 3.18.
+//! IBTA Vol 1, chapter 9 (Transport Layer).
 
 use hirail_vocab::{Counter, QpState, QpType, WcStatus};
 use hirail_wire::{
@@ -22,12 +22,11 @@ use crate::time::{Instant, Span};
 use crate::transmit::{Budget, Run, Work};
 use crate::window::PACKET_OVERHEAD;
 
-/// At most this many packets without a request for acknowledgement, as rxe does
-/// (`transport.md` 3.3).
+/// At most this many packets without a request for acknowledgement, as rxe does.
 const ACK_REQUEST_PACKETS: u8 = 64;
 
 /// At most this many PSNs outstanding, so that a PSN is never mistaken for one half the circle away
-/// (`transport.md` 3.1).
+/// (IBTA Vol 1, chapter 9).
 const MAX_PSN_DISTANCE: i32 = (1 << 23) - 1;
 
 /// State of the requester and completer of one QP.
@@ -284,8 +283,7 @@ fn may_start<H: Host>(q: &Inner<H>, wqe: &Wqe, builder: &Builder) -> bool {
         && wqe.op.consumes_receive()
         && let Some(limit) = q.requester.credit_limit
     {
-        // With no credit left, one message may go as a probe, when nothing else is in flight
-        // (`transport.md` 3.5).
+        // With no credit left, one message may go as a probe, when nothing else is in flight.
         let within = Msn::new(limit).distance_from(Msn::new(wqe.ssn)) >= 0;
         let is_probe = q.requester.una == wqe.first_psn;
         return within || is_probe;
@@ -298,7 +296,7 @@ fn run_local<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, wqe: u32) -> bool {
     let op = q.sq.get(wqe).op;
     let outcome = match op {
         SendOp::LocalInv(key) => {
-            // It waits for all earlier WQEs (`transport.md` 3.10).
+            // It waits for all earlier WQEs.
             if q.sq.head() != wqe {
                 return false;
             }

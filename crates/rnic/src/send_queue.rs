@@ -143,7 +143,7 @@ impl SendOp {
         )
     }
 
-    /// Whether a QP of this type may post the operation (`transport.md` 3.16).
+    /// Whether a QP of this type may post the operation (the table of `ibv_post_send(3)`).
     pub const fn allowed_on(&self, qp_type: QpType) -> bool {
         match qp_type {
             QpType::Rc | QpType::XrcSend => true,
@@ -210,7 +210,7 @@ pub struct SendWr<'a> {
     pub xrc_srqn: u32,
 }
 
-/// Longest message, 2^31 bytes (`transport.md` 3.13).
+/// Longest message, 2^31 bytes (IBTA Vol 1, chapter 9).
 pub const MAX_MESSAGE: u64 = 1 << 31;
 
 /// One entry of the ring.

@@ -1,4 +1,4 @@
-//! Shared receive queues (`transport.md` 3.15): one ring of receive requests for many queue pairs.
+//! Shared receive queues (`ibv_create_srq(3)`): one ring of receive requests for many queue pairs.
 //! A request is copied out to the queue pair that takes it and belongs to it until its message
 //! ends; the slot is free at once.
 
@@ -16,7 +16,7 @@ pub struct SrqId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct XrcdId(pub u32);
 
-/// What only the SRQs have that XRC target queue pairs deliver to (`transport.md` 3.23).
+/// What only the SRQs have that XRC target queue pairs deliver to (IBTA Vol 1, annex A14, XRC).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct XrcSrq {
     /// Only target queue pairs of this domain may deliver.
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(held, before);
     }
 
-    /// `transport.md` 3.15: one event when fewer than the limit are queued, then disarmed.
+    /// One event when fewer than the limit are queued, then disarmed.
     #[test]
     fn the_limit_is_reported_once_when_the_queue_falls_below_it() {
         let (mut srq, mut held) = filled(6);

@@ -1,5 +1,5 @@
 //! Packets that somebody made up: each is counted under the name of what is wrong with it, and
-//! memory stays as it was. `transport.md` 3.4, 3.7, 3.12.
+//! memory stays as it was. Rules: IBTA Vol 1, chapter 9 (Transport Layer).
 
 use hirail_rnic::mr::{Access, BindMw, MwType};
 use hirail_rnic::{SendOp, Span};

@@ -1,4 +1,4 @@
-//! Traces of what other implementations do and `transport.md` leaves open, as seen on the wire.
+//! Traces of what other implementations do where the standard leaves it open, as seen on the wire.
 //!
 //! How to read a trace: `testkit::script`. `UPDATE_EXPECT=1` writes them anew, for review.
 

@@ -1,5 +1,5 @@
-//! Traces of a queue pair's life: connecting, draining, failing, starting over. `transport.md` 3.11,
-//! 3.15, 3.16.
+//! Traces of a queue pair's life: connecting, draining, failing, starting over. Rules: IBTA
+//! Vol 1, chapter 10 (Software Transport Interface).
 
 use expect_test::{Expect, expect};
 use hirail_rnic::qp::attr::AttrMask;
@@ -293,7 +293,7 @@ fn reset_empties_everything() {
     );
 }
 
-/// What each state takes: `transport.md` 3.16.
+/// What each state takes.
 #[test]
 fn states_take_what_the_table_says() {
     let mut s = Script::in_reset(Setup::default(), |_| ());

@@ -1,4 +1,5 @@
-//! Traces of the requester: what it sends, and what responses make of it. `transport.md` 3.3 to 3.10.
+//! Traces of the requester: what it sends, and what responses make of it. Rules:
+//! IBTA Vol 1, chapter 9 (Transport Layer).
 //!
 //! How to read a trace: `testkit::script`. `UPDATE_EXPECT=1` writes them anew, for review.
 
@@ -532,7 +533,7 @@ fn a_later_atomic_acknowledge_is_an_implied_nak_of_an_earlier_one() {
     );
 }
 
-/// A response of another kind or length ends the connection (`transport.md` 3.6).
+/// A response of another kind or length ends the connection.
 #[test]
 fn responses_that_do_not_fit() {
     for packet in [
@@ -648,7 +649,7 @@ fn fenced<'a>(wr_id: u64, op: SendOp) -> SendWr<'a> {
     }
 }
 
-/// A fence waits for READs and atomics, not for SENDs and WRITEs (`transport.md` 3.10).
+/// A fence waits for READs and atomics, not for SENDs and WRITEs.
 #[test]
 fn a_fence_waits_for_reads_and_atomics_only() {
     let mut s = Script::rc();

@@ -1,4 +1,5 @@
-//! Traces of the responder: what it does with requests, good and bad. `transport.md` 3.4 to 3.8, 3.12.
+//! Traces of the responder: what it does with requests, good and bad. Rules:
+//! IBTA Vol 1, chapter 9 (Transport Layer).
 
 use expect_test::{Expect, expect};
 use hirail_rnic::mr::Access;
@@ -160,7 +161,7 @@ fn acks_coalesce_while_the_link_is_busy() {
     );
 }
 
-/// One NAK for a gap, then silence until the gap is filled (`transport.md` 3.7).
+/// One NAK for a gap, then silence until the gap is filled.
 #[test]
 fn a_gap_is_told_once() {
     let mut s = Script::rc();
@@ -679,7 +680,7 @@ fn acks_carry_credits() {
     );
 }
 
-/// The table of `transport.md` 3.12, the responder's side: the NAK, the receive request's status or
+/// What goes wrong with a request, the responder's side: the NAK, the receive request's status or
 /// the event, and the queue pair in error.
 #[test]
 fn errors_as_the_table_says() {
@@ -1091,7 +1092,7 @@ fn atomic_write_and_flush_are_answered_and_replayed() {
     assert_eq!(s.end.memory.flushes(), 2);
 }
 
-/// XRC: the receive queue must exist and belong to the target's domain (`transport.md` 3.23).
+/// XRC: the receive queue must exist and belong to the target's domain.
 #[test]
 fn xrc_requests_name_a_queue_of_their_domain() {
     let target = || {

@@ -92,7 +92,7 @@ fn seven_rnr_retries_are_infinite() {
 }
 
 /// rxe sends a sequence NAK for what followed the packet that it had no buffer for; and networks
-/// duplicate. Both change nothing while the wait runs (`transport.md` 3.7).
+/// duplicate. Both change nothing while the wait runs.
 #[test]
 fn nothing_shortens_an_rnr_wait() {
     let mut s = Script::new(short(), |_| ());

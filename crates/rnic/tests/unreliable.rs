@@ -1,4 +1,4 @@
-//! Traces of UC and UD. `transport.md` 3.17, 3.18.
+//! Traces of UC and UD. Rules: IBTA Vol 1, chapter 9 (Transport Layer).
 
 use expect_test::{Expect, expect};
 use hirail_rnic::mr::Access;
@@ -395,7 +395,7 @@ fn a_paused_priority_holds_back_its_own_datagrams() {
     device.sent(now, &mut run, 1);
 }
 
-/// `transport.md` 3.18: silent drops, each counted, and the receive request stays.
+/// Silent drops, each counted, and the receive request stays.
 #[test]
 fn datagrams_are_dropped_silently() {
     let mut s = ud();

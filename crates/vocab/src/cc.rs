@@ -1,6 +1,7 @@
 //! Parameters of DCQCN congestion control, under the names of the vendor's sysfs
 //! (`/sys/class/net/<if>/ecn/roce_{rp,np}/`) and of the upstream driver's debugfs (`cc_params/`).
-//! Defaults and ranges: `congestion.md` 5.3.
+//! Defaults and ranges are those that cards list in their configuration. The algorithm is that of
+//! Zhu et al., "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM 2015).
 
 use core::fmt;
 

@@ -1,5 +1,5 @@
 //! Asynchronous events of a device, with the numbers and names of `enum ibv_event_type`
-//! (`transport.md` 3.16).
+//! (`ibv_get_async_event(3)`).
 
 use crate::names::names;
 

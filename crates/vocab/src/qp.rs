@@ -3,7 +3,7 @@
 use crate::names::names;
 
 names! {
-    /// State of a queue pair (`enum ibv_qp_state`; `transport.md` 3.16).
+    /// State of a queue pair (`enum ibv_qp_state`; IBTA Vol 1, chapter 10).
     pub enum QpState {
         /// Fresh or emptied. Nothing may be posted, packets are dropped.
         Reset = 0, "IBV_QPS_RESET";

@@ -1,5 +1,5 @@
 //! What a completion says: its status and which operation it completes. Numbers and names are
-//! those of `enum ibv_wc_status` and `enum ibv_wc_opcode` (`transport.md` 3.12).
+//! those of `enum ibv_wc_status` and `enum ibv_wc_opcode` (`ibv_poll_cq(3)`).
 
 use crate::names::names;
 

@@ -1,5 +1,5 @@
 //! What acknowledgements say: the AETH with its syndrome, credits and refusals
-//! (`transport.md` 3.5).
+//! (IBTA Vol 1, chapter 9, Transport Layer).
 
 use core::fmt;
 
@@ -189,7 +189,7 @@ impl fmt::Display for NakCode {
 mod tests {
     use super::*;
 
-    /// `transport.md` 3.5, credit codes.
+    /// The standard's list of credit codes.
     #[test]
     fn credit_codes() {
         let table = [

@@ -1,4 +1,5 @@
-//! Connection management messages, as the 232 data bytes of a MAD carry them (`cm.md` 4.2 to 4.5).
+//! Connection management messages, as the 232 data bytes of a MAD carry them (IBTA Vol 1,
+//! chapter 12, Communication Management).
 //!
 //! This reads them. What a connection does with them is the business of whoever runs one.
 
@@ -414,7 +415,7 @@ impl IpHeader {
     }
 }
 
-/// Why a connection was refused (`cm.md` 4.9).
+/// Why a connection was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RejReason(pub u16);
 

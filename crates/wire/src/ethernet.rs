@@ -1,4 +1,4 @@
-//! Ethernet headers with at most one 802.1Q tag (`protocol.md` 1.2).
+//! Ethernet headers with at most one tag of IEEE 802.1Q.
 
 use core::fmt;
 
@@ -22,7 +22,7 @@ impl MacAddr {
         self.0[0] & 1 != 0
     }
 
-    /// The group address of a multicast GID (`protocol.md` 1.12).
+    /// The group address of a multicast GID: RFC 1112 for IPv4, RFC 2464 for IPv6.
     pub fn of_group(group: Gid) -> Self {
         let [.., a, b, c, d] = group.0;
         match group.to_ip() {

@@ -1,4 +1,5 @@
-//! The extension headers, and [`Ext`]: the groups in which they follow a BTH (`protocol.md` 1.8).
+//! The extension headers, and [`Ext`]: the groups in which they follow a BTH (IBTA Vol 1,
+//! chapter 9, Transport Layer).
 
 use core::fmt;
 

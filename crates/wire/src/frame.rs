@@ -1,4 +1,5 @@
-//! Whole Ethernet frames: what they are, and RoCE frames in both directions (`protocol.md` 1.1).
+//! Whole Ethernet frames: what they are, and RoCE frames in both directions (IBTA Vol 1,
+//! annexes A16, RoCE, and A17, RoCEv2).
 //!
 //! [`FrameView::parse`] sorts any frame and checks those that claim to be RoCE, up to the BTH.
 //! [`Encapsulation`] is everything in front of the BTH, typed; it writes whole frames.
@@ -302,7 +303,7 @@ impl Framing {
     }
 
     /// The 40 bytes that the receive buffer of a UD packet begins with: the network header, an IPv4
-    /// one in the last 20 bytes (`transport.md` 3.18). `ib_len` counts from BTH to ICRC inclusive.
+    /// one in the last 20 bytes. `ib_len` counts from BTH to ICRC inclusive.
     pub fn receive_area(&self, ib_len: usize) -> [u8; 40] {
         match self {
             Self::V1(grh) => grh.to_bytes(ib_len),

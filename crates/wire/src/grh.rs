@@ -1,5 +1,5 @@
 //! The global route header: network header of RoCE v1, and what the first 40 bytes of a UD receive
-//! hold (`protocol.md` 1.6).
+//! hold (IBTA Vol 1, chapter 8, Network Layer).
 
 use crate::ip::Ipv6Header;
 use crate::{Gid, ParseError};

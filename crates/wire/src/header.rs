@@ -1,5 +1,5 @@
 //! The base transport header, and [`Headers`]: the legal combinations of it with the extension
-//! headers (`protocol.md` 1.7, 1.10).
+//! headers (IBTA Vol 1, chapter 9, Transport Layer).
 //!
 //! Reserved bits are sent as 0 and ignored when received. Reading refused packets field by field
 //! is the business of [`view`](crate::view).

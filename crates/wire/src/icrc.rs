@@ -1,5 +1,5 @@
 //! The invariant CRC: what it covers, incrementally, and what to do about the IPv4 Identification
-//! that a socket never shows (`protocol.md` 2).
+//! that a socket never shows (IBTA Vol 1, annex A17, RoCEv2).
 //!
 //! The CRC is that of Ethernet, over eight bytes of ones for the absent LRH, the network header and
 //! UDP header with everything ones that routers may change, the BTH with its congestion byte ones,

@@ -1,5 +1,5 @@
 //! IPv4 and IPv6 headers as RoCE v2 uses them: no options, no extension headers, no fragments
-//! (`protocol.md` 1.3, 1.4).
+//! (RFC 791, RFC 8200; IBTA Vol 1, annex A17, RoCEv2).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

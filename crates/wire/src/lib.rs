@@ -3,6 +3,10 @@
 //! Two layers. [`view`] reads any field of any bytes, also of packets that are refused;
 //! [`Headers`] and its like can only hold what is valid. Parsing never panics and never allocates;
 //! each refusal is a [`ParseError`] with a name that a counter can carry.
+//!
+//! "IBTA Vol 1" in comments is the InfiniBand Architecture Specification, Volume 1, of the
+//! InfiniBand Trade Association: chapter 9 is the Transport Layer, chapter 12 Communication
+//! Management, the annexes A14, A16 and A17 are XRC, RoCE and RoCEv2.
 #![forbid(unsafe_code)]
 
 pub mod aeth;

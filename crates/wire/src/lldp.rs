@@ -1,5 +1,5 @@
 //! LLDP with the DCBX TLVs of 802.1Qaz: how a port tells its neighbour which priorities exist, how
-//! they share the link, which are lossless, and which applications use them (`congestion.md` 5.7).
+//! they share the link, which are lossless, and which applications use them.
 
 use crate::ParseError;
 use crate::bytes::Reader;

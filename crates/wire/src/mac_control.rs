@@ -1,4 +1,4 @@
-//! MAC control frames: 802.3x PAUSE and priority flow control (`congestion.md` 5.4, 5.5). A port
+//! MAC control frames: PAUSE (IEEE 802.3x) and priority flow control (IEEE 802.1Qbb). A port
 //! uses one or the other. They are never tagged, never forwarded and never paused themselves.
 
 use crate::ParseError;

@@ -1,5 +1,5 @@
-//! Management datagrams: 256 bytes in a UD SEND to QP1 (`protocol.md` 1.9). RoCE uses the
-//! connection management class only; what its messages say is in [`cm`].
+//! Management datagrams: 256 bytes in a UD SEND to QP1 (IBTA Vol 1, chapter 13, Management
+//! Model). RoCE uses the connection management class only; what its messages say is in [`cm`].
 
 use core::fmt;
 

@@ -1,7 +1,8 @@
 //! The opcode table: which operations each service carries, and which headers follow the BTH.
 //!
 //! An opcode is a service (upper three bits) and an operation (lower five). RC, UC and XRC share
-//! operation codes, so one row describes an operation for all of them (`protocol.md` 1.10).
+//! operation codes, so one row describes an operation for all of them (IBTA
+//! Vol 1, chapter 9, Transport Layer; annex A14 for XRC).
 
 use core::fmt;
 
@@ -426,7 +427,7 @@ impl fmt::Display for Opcode {
     }
 }
 
-/// The rules of `protocol.md` 1.10, stated without the table.
+/// The rules about opcodes and their headers, stated without the table.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,5 @@
 //! UDP headers of RoCE v2, and the source port that spreads QPs over equal paths
-//! (`protocol.md` 1.5).
+//! (IBTA Vol 1, annex A17, RoCEv2).
 
 use crate::ip::{IpHeader, low_u16};
 use crate::{ParseError, Qpn};
@@ -104,7 +104,7 @@ pub const fn flow_label_of_qpns(local: Qpn, remote: Qpn) -> u32 {
 mod tests {
     use super::*;
 
-    /// The worked examples of `protocol.md` 1.5.
+    /// Values of Linux's rule (`rdma_get_udp_sport`).
     #[test]
     fn source_ports_of_linux() {
         assert_eq!(source_port_of_flow_label(0x12345), 0xe341);

@@ -7,7 +7,7 @@
 //! access fail instead of killing the process (`handler`).
 //!
 //! The order of stores is part of the contract. Applications poll the last byte of a buffer, so the
-//! last byte of a payload becomes visible after all others (`transport.md` 3.13), and in one piece
+//! last byte of a payload becomes visible after all others, and in one piece
 //! with its aligned neighbours: a message of 8 aligned bytes is one store.
 
 mod backing;

@@ -1,5 +1,5 @@
 //! Who gets a packet for QP 1: all processes of a host share it, and connection management tells
-//! them apart (`cm.md` 4).
+//! them apart (IBTA Vol 1, chapter 12, Communication Management).
 //!
 //! A message that answers another one carries the communication id that the receiving side chose;
 //! its upper ten bits are the block of the process that chose it. A message that begins something

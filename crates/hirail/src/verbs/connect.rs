@@ -104,7 +104,7 @@ impl ConnectOptions {
     }
 
     /// The attributes that take a QP of this type, whose first PSN is `psn`, from INIT to RTR and
-    /// from there to RTS (`transport.md` 3.16).
+    /// from there to RTS (`ibv_modify_qp(3)` has the table).
     pub(crate) fn steps(
         &self,
         qp_type: QpType,

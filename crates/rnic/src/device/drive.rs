@@ -307,7 +307,7 @@ fn offer_recovery<H: Host>(q: &Inner<H>, run: &mut Run<H>) {
     run.push(headers, 0, mark, Cursor::default(), Cursor::default());
 }
 
-/// A congestion notification packet to the peer (`congestion.md` 5.2).
+/// A congestion notification packet to the peer.
 fn offer_cnp<H: Host>(q: &Inner<H>, params: &Dcqcn, run: &mut Run<H>) {
     let Some(flow) = &q.flow else { return };
     let mut flow = **flow;

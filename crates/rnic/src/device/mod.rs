@@ -56,7 +56,7 @@ pub struct SharedReceiveQueue<H: Host> {
     queue: H::Lock<Srq>,
 }
 
-/// What a shared receive queue for XRC has besides (`transport.md` 3.23).
+/// What a shared receive queue for XRC has besides.
 pub struct XrcHalf<H: Host> {
     /// Only target QPs of this domain may deliver.
     pub domain: XrcdId,
@@ -348,7 +348,7 @@ impl<H: Host> Device<H> {
 }
 
 /// Source port by Linux's rule: the flow label folded, or the product of both QPNs
-/// (`protocol.md` 1.5).
+/// (`rdma_get_udp_sport`).
 fn udp_source_port(local: Qpn, remote: Qpn, flow_label: u32) -> u16 {
     let label = if flow_label != 0 {
         flow_label
@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(slot_of(Qpn::new(110), &config), None);
     }
 
-    /// The worked examples of `protocol.md` 1.5.
+    /// Values of Linux's rule.
     #[test]
     fn udp_source_ports() {
         let port = |local, remote, label| udp_source_port(Qpn::new(local), Qpn::new(remote), label);

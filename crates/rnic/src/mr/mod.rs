@@ -1,4 +1,5 @@
-//! Memory regions and windows, and the keys that name them (`transport.md` 3.20, 3.21).
+//! Memory regions and windows, and the keys that name them (IBTA Vol 1, chapter 10;
+//! `ibv_reg_mr(3)`, `ibv_alloc_mw(3)`).
 //!
 //! A [`KeyTable`] holds all of them. Its two checks, one for keys in local work requests and one
 //! for keys in packets, are the only way to a [`Slice`], and a `Slice` is the only way to memory:

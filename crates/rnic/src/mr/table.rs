@@ -31,11 +31,11 @@ pub enum Refusal {
 }
 
 /// A scatter/gather entry may not be used: `LOC_PROT_ERR`, or a remote operational error where a
-/// receive request is concerned (`transport.md` 3.12).
+/// receive request is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalProtection(pub Refusal);
 
-/// A request of the peer may not access memory: a remote access error (`transport.md` 3.4, step 6).
+/// A request of the peer may not access memory: a remote access error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteRefused(pub Refusal);
 
@@ -189,7 +189,7 @@ impl<H: Host> KeyTable<H> {
     }
 
     /// Checks a request of the peer of queue pair `qpn` in domain `pd`: `len` bytes at `va` under
-    /// `rkey`, which must grant `need` (`transport.md` 3.20, 3.21).
+    /// `rkey`, which must grant `need`.
     ///
     /// Accesses of no bytes are legal with any key and are not to be checked at all. Whether
     /// atomics are aligned is for the caller to see.
@@ -351,7 +351,7 @@ fn check_region<H: Host>(
     Ok(Slice::new(Arc::clone(mr), offset, len))
 }
 
-/// Who lets peers write must be able to write itself (`transport.md` 3.20).
+/// Who lets peers write must be able to write itself (`ibv_reg_mr(3)`).
 fn check_rights(access: Access) -> Result<(), VerbError> {
     let remote = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
     if remote && !access.contains(Access::LOCAL_WRITE) {

@@ -1,4 +1,4 @@
-//! Traces of each rule of `transport.md` 3.20 and 3.21, and the table against a naive model.
+//! Traces of each rule about regions, keys and windows, and the table against a naive model.
 
 use core::cell::RefCell;
 use std::collections::BTreeSet;
@@ -774,7 +774,7 @@ fn binds_are_checked() {
     }
 }
 
-/// A window may grant what the region does not grant to peers (`transport.md` 3.21).
+/// A window may grant what the region does not grant to peers.
 #[test]
 fn a_window_grants_more_than_its_region() {
     let mut table = table();

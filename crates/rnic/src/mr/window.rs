@@ -1,5 +1,5 @@
 //! Memory windows: keys for a part of a region with rights of their own, given and taken back
-//! without a system call (`transport.md` 3.21).
+//! without a system call (`ibv_bind_mw(3)`).
 //!
 //! The index of a window's key stays the same while the window lives; every bind chooses the
 //! variant anew. Type 2 follows its variety 2B: bound to a queue pair and a domain.

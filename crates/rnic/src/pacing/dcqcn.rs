@@ -1,5 +1,5 @@
 //! DCQCN's reaction point: the rate of one queue pair under CNPs, and the gaps between its packets
-//! (`congestion.md` 5.3).
+//! (Zhu et al., SIGCOMM 2015, and the form of it that cards have).
 //!
 //! The algorithm is written down with timers: alpha decays every `dce_tcp_rtt`, the rate is looked at
 //! every `rate_reduce_monitor_period` and increased every `rpg_time_reset`. Here no timer exists.

@@ -1,4 +1,5 @@
-//! How fast a queue pair sends: not held back, or by DCQCN (`congestion.md` 5.3).
+//! How fast a queue pair sends: not held back, or by DCQCN (Zhu et al., "Congestion Control for
+//! Large-Scale RDMA Deployments", SIGCOMM 2015).
 //!
 //! A queue pair asks [`Pacing::next_send_at`] before it sends and reports what it sent with
 //! [`Pacing::on_bytes_sent`]. Nothing here has a timer that must be served: whatever time did to a

@@ -1,5 +1,5 @@
 //! DCQCN's notification point: the receiver of a flow, which answers packets that a congested
-//! switch marked with CNPs (`congestion.md` 5.2).
+//! switch marked with CNPs (Zhu et al., SIGCOMM 2015; the packet: IBTA Vol 1, annex A17, RoCEv2).
 
 use super::params::Dcqcn;
 use crate::time::Instant;

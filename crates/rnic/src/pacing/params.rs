@@ -6,7 +6,7 @@ use crate::time::Span;
 
 const MBPS: u64 = 1_000_000;
 
-/// Where the publication and the cards differ in more than values (`congestion.md` 5.3).
+/// Where the publication and the cards differ in more than values.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Form {
     /// As ConnectX cards do: alpha is updated every `dce_tcp_rtt` with whether a CNP came since the

@@ -8,7 +8,7 @@ use super::state::ModifyError;
 use crate::mr::Access;
 
 bitflags::bitflags! {
-    /// Which attributes of a [`QpAttr`] are meant (`enum ibv_qp_attr_mask`; `transport.md` 3.16).
+    /// Which attributes of a [`QpAttr`] are meant (`enum ibv_qp_attr_mask`; `ibv_modify_qp(3)`).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct AttrMask: u32 {
         /// The state to go to.

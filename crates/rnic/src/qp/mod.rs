@@ -318,7 +318,7 @@ impl<H: Host> Inner<H> {
             self.flush_receives(cx);
         }
         if cx.qp.srq.is_some() && !planted::has(Bug::LastWqeNotTold) {
-            // It will take no more receive WQEs from the shared queue (`transport.md` 3.15).
+            // It will take no more receive WQEs from the shared queue.
             cx.raise(AsyncEvent::QpLastWqeReached);
         }
     }

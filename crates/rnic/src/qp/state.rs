@@ -1,5 +1,6 @@
 //! The states of a queue pair: what each may do, which transitions exist, and which attributes each
-//! transition needs and allows, as data (`transport.md` 3.16; the masks are those of Linux).
+//! transition needs and allows, as data (IBTA Vol 1, chapter 10; the masks are those of
+//! Linux's `ib_modify_qp_is_ok`).
 //!
 //! Nothing here changes a queue pair: [`check_modify`] says whether a change may be made.
 
@@ -538,7 +539,7 @@ mod tests {
         }
     }
 
-    /// The table of `transport.md` 3.16, read as implications between the columns.
+    /// The table of what each state takes, read as implications between its columns.
     #[test]
     fn capabilities_are_consistent() {
         for &state in QpState::ALL {

@@ -3,7 +3,7 @@
 //!
 //! Responses leave in the order of their PSNs, and an acknowledgement waits until all responses
 //! before it have left: one that overtook a READ response would be an implied NAK of that READ.
-//! Rules: `transport.md` 3.5, 3.7, 3.8.
+//! Rules: IBTA Vol 1, chapter 9 (Transport Layer).
 
 use hirail_wire::{NakCode, PathMtu, Psn, Reth, RnrTimer};
 

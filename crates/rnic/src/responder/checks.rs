@@ -1,4 +1,4 @@
-//! The checks on a new request, in the standard's order (`transport.md` 3.4): opcode sequence,
+//! The checks on a new request, in the standard's order (IBTA Vol 1, chapter 9): opcode sequence,
 //! access rights of the QP, resources, length, key. What passes is a [`Checked`], which only this
 //! module can make; `execute` takes nothing else.
 
@@ -106,7 +106,7 @@ pub(super) fn check<H: Host>(
     keys(cx, q, headers, payload.len())
 }
 
-/// Which opcode may follow which (`protocol.md` 1.11).
+/// Which opcode may follow which.
 fn sequence<H: Host>(q: &Inner<H>, operation: Operation) -> Result<(), Refuse> {
     let continues = !operation.starts_message();
     let fits = match q.responder.open {
@@ -160,7 +160,7 @@ fn resources<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, headers: &Headers) -> Res
     let needs_receive = (operation.is_send() && operation.starts_message())
         || (operation.is_write() && operation.has_imm());
     if let Some(number) = headers.xrc_srqn() {
-        // The SRQ must exist in the target's domain (`transport.md` 3.23).
+        // The SRQ must exist in the target's domain.
         let is_ours = cx
             .device
             .srq(number)
@@ -240,7 +240,7 @@ fn length<H: Host>(q: &Inner<H>, headers: &Headers, payload: usize) -> Result<()
     Ok(())
 }
 
-/// R_Key, domain, range, rights. Nothing is checked for zero bytes (`transport.md` 3.14).
+/// R_Key, domain, range, rights. Nothing is checked for zero bytes.
 fn keys<H: Host>(
     cx: Cx<'_, H>,
     q: &Inner<H>,
@@ -293,7 +293,7 @@ fn keys<H: Host>(
             Ok(Checked::Read { reth, responses })
         }
         (Operation::CompareSwap | Operation::FetchAdd, Ext::Atomic(atomic)) => {
-            // A misaligned address beats a bad key (`transport.md` 3.4).
+            // A misaligned address beats a bad key, as on cards.
             if !atomic.va.is_multiple_of(8) {
                 return Err(Fatal::invalid_request());
             }

@@ -1,5 +1,5 @@
 //! Receiving datagrams (UD and QP1): one packet is one message, behind a 40-byte area for the
-//! network header. Rules: `transport.md` 3.18.
+//! network header. Rules: IBTA Vol 1, chapter 9 (Transport Layer); the area: annex A17 (RoCEv2).
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ use crate::sgl;
 /// Bytes in front of the payload of every datagram received.
 pub const GRH_BYTES: u32 = 40;
 
-/// NxtHdr of a GRH: InfiniBand's transport follows (`protocol.md` 1.6).
+/// NxtHdr of a GRH: InfiniBand's transport follows.
 const NEXT_HEADER_IBA: u8 = 0x1b;
 
 /// Handles a datagram for this QP.
@@ -75,8 +75,8 @@ pub(crate) fn handle_datagram<H: Host>(
     Ok(())
 }
 
-/// The 40 bytes: an IPv6 header, or 20 zero bytes and an IPv4 header (`transport.md` 3.18). Links
-/// that do not show the header have it made from what they do show.
+/// The 40 bytes: an IPv6 header, or 20 zero bytes and an IPv4 header. Links that do not show the
+/// header have it made from what they do show.
 fn network_header(meta: &PacketMeta, ib_len: usize) -> [u8; 40] {
     // The UDP header belongs to what the network header counts.
     let udp_len = ib_len + 8;

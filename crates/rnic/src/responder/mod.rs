@@ -3,7 +3,7 @@
 //! A request is first placed by its PSN (new, duplicate, gap). A new one goes through [`checks`],
 //! which decide, in the standard's order, and returns either what to execute or how to refuse; then
 //! one function here changes state. What is owed to the peer waits in [`answers`] and becomes
-//! packets in [`reply`]. Rules: `transport.md` 3.4, 3.7, 3.8, 3.15, 3.17.
+//! packets in [`reply`]. Rules: IBTA Vol 1, chapter 9 (Transport Layer).
 
 pub(crate) mod answers;
 mod checks;
@@ -336,7 +336,7 @@ fn duplicate<H: Host>(
     Ok(())
 }
 
-/// UC: nothing is answered; a message with a hole is dropped as a whole (`transport.md` 3.17).
+/// UC: nothing is answered; a message with a hole is dropped as a whole.
 fn unreliable<H: Host>(
     cx: Cx<'_, H>,
     q: &mut Inner<H>,
@@ -537,7 +537,7 @@ fn execute_send<H: Host>(
         return Ok(());
     }
     if let Some(key) = invalidate {
-        // The key dies after the data is placed and before the completion (`transport.md` 3.20).
+        // The key dies after the data is placed and before the completion.
         if cx
             .device
             .keys()

@@ -1,5 +1,5 @@
 //! Link-level flow control: what the peer has stopped here, and what this port tells the peer to stop
-//! (`congestion.md` 5.4, 5.5). No I/O; frames come in and go out as values.
+//! (PAUSE of IEEE 802.3x, PFC of IEEE 802.1Qbb). No I/O; frames come in and go out as values.
 
 use hirail_rnic::transmit::{Class, OpenClasses};
 use hirail_rnic::{Instant, Span};
@@ -310,7 +310,7 @@ mod tests {
 
     use super::*;
 
-    /// 51.2 ns at 10 Gb/s (`congestion.md` 5.5).
+    /// A quantum, 512 bit times, is 51.2 ns at 10 Gb/s.
     const SPEED_MBPS: u32 = 10_000;
 
     fn at_us(us: u64) -> Instant {

@@ -1197,6 +1197,71 @@ fn a_mark_is_answered_by_a_cnp() {
     );
 }
 
+/// A response says what an ACK of the requests before it would have said: that one does not leave any
+/// more. The PSN at the peer is beyond it by then, which would count it as a ghost.
+#[test]
+fn a_response_stands_for_the_ack_before_it() {
+    let mut s = Script::rc();
+    s.post_recv(1, 10).post_recv(2, 10);
+    s.link_takes(0)
+        .recv(write(500, 0, 10))
+        .recv(read(501, 0, 3000));
+    s.note("the last response is the one that counts")
+        .run_of(2)
+        .link_takes(2)
+        .link_takes(usize::MAX);
+    s.note("atomics as well; credits and MSN are those of now")
+        .link_takes(0)
+        .recv(send(504, 8))
+        .recv(add(505, 64, 1))
+        .link_takes(usize::MAX);
+    s.note("what comes after the response is acknowledged")
+        .link_takes(0)
+        .recv(read(506, 0, 10))
+        .recv(write(507, 0, 10))
+        .link_takes(usize::MAX);
+    s.note("responses sent again stand for duplicates before them")
+        .recv(read(508, 0, 10))
+        .link_takes(0)
+        .recv(write(507, 0, 10))
+        .recv(read(508, 0, 10))
+        .link_takes(usize::MAX);
+    s.note("but a duplicate that comes alone wants its ACK: the response was lost")
+        .recv(write(507, 0, 10));
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     post  RECV wr 1, 10 bytes
+        0.000     post  RECV wr 2, 10 bytes
+        0.000     <- RDMA WRITE Only psn 500 ack va+0 len 10 : 10
+        0.000     <- RDMA READ Request psn 501 ack va+0 len 3000
+        0.000     -- the last response is the one that counts
+        0.000     -> RDMA READ response First psn 501 credits 2 msn 2 : 1024
+        0.000     -> RDMA READ response Middle psn 502 : 1024
+        0.000     -> RDMA READ response Last psn 503 credits 2 msn 2 : 952
+        0.000     -- atomics as well; credits and MSN are those of now
+        0.000     <- SEND Only psn 504 ack : 8
+        0.000     recv  wr 1 SUCCESS RECV 8 bytes
+        0.000     <- FetchAdd psn 505 ack va+64 1 0
+        0.000     -> ATOMIC Acknowledge psn 505 credits 1 msn 4 original 0
+        0.000     -- what comes after the response is acknowledged
+        0.000     <- RDMA READ Request psn 506 ack va+0 len 10
+        0.000     <- RDMA WRITE Only psn 507 ack va+0 len 10 : 10
+        0.000     -> RDMA READ response Only psn 506 credits 1 msn 6 : 10
+        0.000     -> ACK psn 507 credits 1 msn 6
+        0.000     -- responses sent again stand for duplicates before them
+        0.000     <- RDMA READ Request psn 508 ack va+0 len 10
+        0.000     -> RDMA READ response Only psn 508 credits 1 msn 7 : 10
+        0.000     <- RDMA WRITE Only psn 507 ack va+0 len 10 : 10
+        0.000     <- RDMA READ Request psn 508 ack va+0 len 10
+        0.000     -> RDMA READ response Only psn 508 credits 1 msn 7 : 10
+        0.000     -- but a duplicate that comes alone wants its ACK: the response was lost
+        0.000     <- RDMA WRITE Only psn 507 ack va+0 len 10 : 10
+        0.000     -> ACK psn 508 credits 1 msn 7
+    "#]],
+    );
+}
+
 /// A link that takes fewer responses than offered gets the others later, each once.
 #[test]
 fn responses_survive_a_busy_link() {
@@ -1254,6 +1319,54 @@ fn packets_that_are_none_of_ours() {
     assert_eq!(s.end.memory.stores(), 0);
     let counters = s.end.device.counters();
     assert_eq!(counters.get(DropReason::WrongSource.counter()), 1);
+}
+
+/// An ACK that waits is spared altogether where a response says it, and nothing is concluded from that.
+#[test]
+fn in_a_conversation_a_response_takes_the_place_of_the_ack() {
+    let setup = Setup {
+        timeout: AckTimeout::new(14),
+        ..Setup::default()
+    };
+    let mut s = Script::new(setup, |config| config.ack_delay = Span::from_us(50));
+    for wr_id in 1..=8 {
+        s.post_recv(wr_id, 8);
+    }
+    s.link_open(OpenClasses::DATA)
+        .recv(write(500, 0, 8))
+        .post(100, SendOp::Send, 8)
+        .link_open(OpenClasses::ALL)
+        .recv(read(501, 0, 8))
+        .wait(60.0);
+    s.note("the next one may still wait")
+        .link_open(OpenClasses::DATA)
+        .recv(write(502, 0, 8))
+        .post(101, SendOp::Send, 8)
+        .link_open(OpenClasses::ALL)
+        .wait(60.0);
+    check(
+        &mut s,
+        &expect![[r#"
+        0.000     post  RECV wr 1, 8 bytes
+        0.000     post  RECV wr 2, 8 bytes
+        0.000     post  RECV wr 3, 8 bytes
+        0.000     post  RECV wr 4, 8 bytes
+        0.000     post  RECV wr 5, 8 bytes
+        0.000     post  RECV wr 6, 8 bytes
+        0.000     post  RECV wr 7, 8 bytes
+        0.000     post  RECV wr 8, 8 bytes
+        0.000     <- RDMA WRITE Only psn 500 ack va+0 len 8 : 8
+        0.000     post  SEND wr 100, 8 bytes
+        0.000     -> SEND Only psn 100 ack : 8
+        0.000     <- RDMA READ Request psn 501 ack va+0 len 8
+        0.000     -> RDMA READ response Only psn 501 credits 8 msn 2 : 8
+        60.000    -- the next one may still wait
+        60.000    <- RDMA WRITE Only psn 502 ack va+0 len 8 : 8
+        60.000    post  SEND wr 101, 8 bytes
+        60.000    -> SEND Only psn 101 ack : 8
+        110.000   -> ACK psn 502 credits 8 msn 3
+    "#]],
+    );
 }
 
 /// The application answers each message and the peer sends the next one: one ACK says it for both. A

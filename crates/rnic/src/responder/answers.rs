@@ -2,8 +2,9 @@
 //! acknowledgement or NAK after them.
 //!
 //! Responses leave in the order of their PSNs, and an acknowledgement waits until all responses
-//! before it have left: one that overtook a READ response would be an implied NAK of that READ.
-//! Rules: IBTA Vol 1, chapter 9 (Transport Layer).
+//! before it have left: one that overtook a READ response would be an implied NAK of that READ. One
+//! that a response has made needless does not leave at all. Rules: IBTA Vol 1, chapter 9 (Transport
+//! Layer).
 
 use hirail_wire::{NakCode, PathMtu, Psn, Reth, RnrTimer};
 
@@ -239,16 +240,18 @@ impl Answers {
         Some(&self.ring[usize::from(*self.line.indices.get(n)?)])
     }
 
-    /// `count` responses of the front round have left.
-    pub(super) fn advance(&mut self, count: u32) {
-        let Some(&index) = self.line.indices.front() else {
-            return;
-        };
+    /// At most `count` responses of the front round have left: how many those were, and the PSN after
+    /// them. `None` where nothing is owed.
+    pub(super) fn advance(&mut self, count: u32) -> Option<(u32, Psn)> {
+        let &index = self.line.indices.front()?;
         let answer = &mut self.ring[usize::from(index)];
+        let count = count.min(answer.end - answer.next);
         answer.next += count;
+        let next = answer.psn(answer.next);
         if !answer.is_pending() {
             self.line.indices.pop_front();
         }
+        Some((count, next))
     }
 
     /// Owes an ACK. A NAK that is owed already says more.

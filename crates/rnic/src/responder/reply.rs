@@ -162,12 +162,17 @@ pub(crate) fn offer_acknowledgement<H: Host>(cx: Cx<'_, H>, q: &Inner<H>, run: &
 pub(crate) fn commit<H: Host>(q: &mut Inner<H>, taken: usize) {
     let mut left = taken as u32;
     while left > 0 {
-        let Some(answer) = q.responder.answers.front() else {
+        let Some((count, next)) = q.responder.answers.advance(left) else {
             break;
         };
-        let count = left.min(answer.end - answer.next);
-        q.responder.answers.advance(count);
         left -= count;
+        // The response to the newest request said all that the ACK would say, credits and MSN
+        // included; behind it the peer would take the ACK for a ghost. An ACK that is asked for
+        // later leaves: then that response was lost.
+        if next == q.responder.epsn && q.responder.answers.owes_ack() {
+            q.responder.answers.tail_sent();
+            q.responder.conversation.release();
+        }
     }
 }
 

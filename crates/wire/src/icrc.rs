@@ -101,6 +101,25 @@ fn step8(state: u32, word: u64) -> u32 {
     TABLES[7][a] ^ TABLES[6][b] ^ TABLES[5][c] ^ TABLES[4][d] ^ near
 }
 
+const fn x_to(power: u32) -> u32 {
+    let mut product = ONE;
+    let mut done = 0;
+    while done < power {
+        product = times_x(product);
+        done += 1;
+    }
+    product
+}
+
+/// Bytes of the block that a fold leaves of a message.
+pub const FOLD: usize = 128;
+/// What the first eight of every sixteen bytes are multiplied by, without carry, to move them by
+/// [`FOLD`] bytes towards the end. Sixteen bytes read little-endian are a polynomial of reflected
+/// bits, whose products come out one bit lower: so the constants are shifted by one.
+pub const FOLD_FAR: u64 = (x_to(8 * FOLD as u32 + 32) as u64) << 1;
+/// The same for the other eight.
+pub const FOLD_NEAR: u64 = (x_to(8 * FOLD as u32 - 32) as u64) << 1;
+
 /// An ICRC in the making.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Icrc {
@@ -141,6 +160,23 @@ impl Icrc {
             state = step1(state, byte);
         }
         self.state = state;
+    }
+
+    /// For who copies bytes and covers them on the way: what a fold starts from, to be added
+    /// (exclusive or) to the first [`FOLD`] of them.
+    #[inline]
+    pub fn begin_fold(&self) -> [u8; FOLD] {
+        let mut block = [0; FOLD];
+        block[..4].copy_from_slice(&self.state.to_le_bytes());
+        block
+    }
+
+    /// Covers the bytes that were folded into `residue`, with what [`begin_fold`](Self::begin_fold)
+    /// gave.
+    #[inline]
+    pub fn end_fold(&mut self, residue: &[u8; FOLD]) {
+        self.state = 0;
+        self.update(residue);
     }
 
     /// Covers bytes that begin with a BTH, whose congestion byte is masked: only the headers, or

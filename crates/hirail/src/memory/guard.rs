@@ -13,6 +13,13 @@ use super::unguarded as backend;
 use super::x86_64 as backend;
 
 use hirail_rnic::host::Fault;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use hirail_wire::icrc::FOLD;
+use hirail_wire::icrc::Icrc;
+
+/// From this length on folding saves more than its block costs in the end.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const FOLD_FROM: usize = 512;
 
 /// Whatever must be in place before the first access. Cheap when repeated.
 pub(super) fn prepare() {
@@ -31,6 +38,32 @@ pub(super) fn copy_to(to: *mut u8, bytes: &[u8]) -> Result<(), Fault> {
 pub(super) fn copy_from(from: *const u8, bytes: &mut [u8]) -> Result<(), Fault> {
     // SAFETY: `bytes` is writable for its length, and `from` is user memory.
     unsafe { backend::copy_from(bytes.as_mut_ptr(), from, bytes.len()) }
+}
+
+/// Copies user memory to `bytes` and covers the copy with `icrc`: in one pass where the processor
+/// can, else in two.
+#[inline]
+pub(super) fn copy_from_covering(
+    from: *const u8,
+    bytes: &mut [u8],
+    icrc: &mut Icrc,
+) -> Result<(), Fault> {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if bytes.len() >= FOLD_FROM && backend::folds() {
+        let (blocks, rest) = bytes.split_at_mut(bytes.len() / FOLD * FOLD);
+        let mut residue = icrc.begin_fold();
+        // SAFETY: `blocks` is writable for its length, some whole blocks, and `from` is user memory.
+        unsafe {
+            backend::copy_from_folding(blocks.as_mut_ptr(), from, blocks.len(), &mut residue)?;
+        }
+        icrc.end_fold(&residue);
+        copy_from(from.wrapping_add(blocks.len()), rest)?;
+        icrc.update(rest);
+        return Ok(());
+    }
+    copy_from(from, bytes)?;
+    icrc.update(bytes);
+    Ok(())
 }
 
 /// Stores 1, 2, 4 or 8 bytes as one, in memory order. `to` is aligned to that width.

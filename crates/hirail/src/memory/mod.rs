@@ -104,9 +104,8 @@ impl UserRegion {
     /// changes meanwhile gives a packet with other contents, never one with a wrong ICRC.
     #[inline]
     pub fn gather(&self, offset: u64, packet: &mut [u8], icrc: &mut Icrc) -> Result<(), Fault> {
-        self.read_into(offset, packet)?;
-        icrc.update(packet);
-        Ok(())
+        let from = self.at(offset, packet.len())?;
+        guard::copy_from_covering(from, packet, icrc)
     }
 
     /// Where `len` bytes at `offset` lie. The engine has checked the range; this costs two compares

@@ -112,22 +112,37 @@ fn atomics_return_the_word_before() {
     );
 }
 
-/// The gathered copy and its CRC agree with a CRC over the same bytes in one piece.
+/// The gathered copy and its CRC agree with a CRC over the same bytes, however they are cut and
+/// wherever they lie.
 #[test]
 fn gathers_with_the_icrc() {
-    let mut memory = Owned::new(600);
-    let payload = pattern(600);
+    const MOST: usize = if cfg!(miri) { 600 } else { 5000 };
+    let mut memory = Owned::new(MOST);
+    let payload = pattern(MOST);
     let region = memory.region();
     region.write(0, &payload).expect("mapped");
-    let mut packet = vec![0; 600];
-    let mut icrc = Icrc::new();
-    let (first, second) = packet.split_at_mut(33);
-    region.gather(0, first, &mut icrc).expect("mapped");
-    region.gather(33, second, &mut icrc).expect("mapped");
-    let mut whole = Icrc::new();
-    whole.update(&payload);
-    assert_eq!(packet, payload);
-    assert_eq!(icrc, whole);
+    let gather = |from: usize, packet: &mut [u8], icrc: &mut Icrc| {
+        let gathered = region.gather(from as u64, packet, icrc);
+        gathered.expect("mapped");
+    };
+    for len in [
+        0, 1, 127, 128, 511, 512, 513, 639, 640, 641, 1024, 4096, MOST,
+    ] {
+        for start in [0, 1, 33, 512] {
+            let expected = &payload[start..(start + len).min(MOST)];
+            let mut whole = Icrc::new();
+            whole.update(expected);
+            for cut in [0, expected.len() / 3, expected.len()] {
+                let mut packet = vec![0; expected.len()];
+                let mut icrc = Icrc::new();
+                let (first, second) = packet.split_at_mut(cut);
+                gather(start, first, &mut icrc);
+                gather(start + cut, second, &mut icrc);
+                assert_eq!(packet, expected, "{len} bytes from {start}, cut at {cut}");
+                assert_eq!(icrc, whole, "{len} bytes from {start}, cut at {cut}");
+            }
+        }
+    }
 }
 
 /// The last store ends with the message, is aligned, and is as wide as both allow.

@@ -13,11 +13,12 @@
 use core::arch::naked_asm;
 
 use hirail_rnic::host::Fault;
+use hirail_wire::icrc::{FOLD, FOLD_FAR, FOLD_NEAR};
 
 use super::handler;
 
 /// Bytes from the start of a routine to its landing.
-pub(super) const LANDING: usize = 256;
+pub(super) const LANDING: usize = 320;
 
 /// What a routine returns, in `rax` and `rdx`.
 #[repr(C)]
@@ -45,7 +46,8 @@ impl Outcome {
 }
 
 macro_rules! routine {
-    ($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*), $($line:literal),+ $(,)?) => {
+    ($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*), $($line:expr),+ $(,)?
+     $(; $($constant:ident = const $value:expr),+ $(,)?)?) => {
         $(#[$doc])*
         ///
         /// # Safety
@@ -61,8 +63,38 @@ macro_rules! routine {
                 "mov edx, 1",
                 "ret",
                 landing = const LANDING,
+                $($($constant = const $value,)+)?
             )
         }
+    };
+}
+
+/// Loads the next 32 bytes of a stream, stores them at the other place, and folds what came before
+/// into them. Flags stay as they are.
+macro_rules! folding_step {
+    ($stream:literal, $at:literal) => {
+        concat!(
+            "vmovdqu ymm4, [rsi + rdx + ",
+            $at,
+            "]\n",
+            "vpclmulqdq ymm5, ",
+            $stream,
+            ", ymm8, 0x00\n",
+            "vpclmulqdq ymm6, ",
+            $stream,
+            ", ymm8, 0x11\n",
+            "vmovdqu [rdi + rdx + ",
+            $at,
+            "], ymm4\n",
+            "vpxor ",
+            $stream,
+            ", ymm4, ymm5\n",
+            "vpxor ",
+            $stream,
+            ", ",
+            $stream,
+            ", ymm6",
+        )
     };
 }
 
@@ -140,6 +172,53 @@ routine!(
 );
 
 routine!(
+    /// Copies `len` bytes that do not overlap, a multiple of [`FOLD`] and not 0, and folds what it
+    /// copies into `residue`, which holds the start in its first four bytes. Needs AVX2 and
+    /// VPCLMULQDQ.
+    ///
+    /// Eight streams of 16 bytes in four registers: each step multiplies them by x^1024 (modulo the
+    /// polynomial) and adds the next block, so that a message becomes one block of the same CRC
+    /// (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009).
+    copy_folding(to: *mut u8, from: *const u8, len: usize, residue: *mut u8),
+    "mov rax, {far}",
+    "vmovq xmm8, rax",
+    "mov rax, {near}",
+    "vpinsrq xmm8, xmm8, rax, 1",
+    "vinserti128 ymm8, ymm8, xmm8, 1",
+    "lea rsi, [rsi + rdx - 32]",
+    "lea rdi, [rdi + rdx - 32]",
+    "neg rdx",
+    "vmovd xmm9, dword ptr [rcx]",
+    "vmovdqu ymm0, [rsi + rdx + 32]",
+    "vmovdqu ymm1, [rsi + rdx + 64]",
+    "vmovdqu ymm2, [rsi + rdx + 96]",
+    "sub rdx, -128",
+    "vmovdqu ymm3, [rsi + rdx]",
+    "vmovdqu [rdi + rdx - 96], ymm0",
+    "vmovdqu [rdi + rdx - 64], ymm1",
+    "vmovdqu [rdi + rdx - 32], ymm2",
+    "vmovdqu [rdi + rdx], ymm3",
+    "vpxor ymm0, ymm0, ymm9",
+    "jz 4f",
+    "3:",
+    folding_step!("ymm0", "32"),
+    folding_step!("ymm1", "64"),
+    folding_step!("ymm2", "96"),
+    "sub rdx, -128",
+    folding_step!("ymm3", "0"),
+    "jnz 3b",
+    "4:",
+    "vmovdqu [rcx], ymm0",
+    "vmovdqu [rcx + 32], ymm1",
+    "vmovdqu [rcx + 64], ymm2",
+    "vmovdqu [rcx + 96], ymm3",
+    "vzeroupper",
+    "xor edx, edx",
+    "ret";
+    far = const FOLD_FAR, near = const FOLD_NEAR,
+);
+
+routine!(
     /// Stores 8 bytes.
     put_8(to: *mut u8, word: u64),
     "mov [rdi], rsi",
@@ -196,6 +275,7 @@ routine!(
 pub(super) fn landing_of(instruction: usize) -> Option<usize> {
     [
         copy as *const () as usize,
+        copy_folding as *const () as usize,
         put_8 as *const () as usize,
         put_4 as *const () as usize,
         put_2 as *const () as usize,
@@ -228,6 +308,27 @@ pub(super) unsafe fn copy_to(to: *mut u8, from: *const u8, len: usize) -> Result
 pub(super) unsafe fn copy_from(to: *mut u8, from: *const u8, len: usize) -> Result<(), Fault> {
     // SAFETY: as required of the caller.
     unsafe { copy(to, from, len) }.done()
+}
+
+/// Whether this processor folds while it copies.
+#[inline]
+pub(super) fn folds() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("vpclmulqdq")
+}
+
+/// # Safety
+///
+/// `to` is writable for `len` bytes, which are whole blocks of [`FOLD`] and at least one; `from` is
+/// user memory; [`folds`].
+#[inline]
+pub(super) unsafe fn copy_from_folding(
+    to: *mut u8,
+    from: *const u8,
+    len: usize,
+    residue: &mut [u8; FOLD],
+) -> Result<(), Fault> {
+    // SAFETY: as required of the caller.
+    unsafe { copy_folding(to, from, len, residue.as_mut_ptr()) }.done()
 }
 
 /// # Safety

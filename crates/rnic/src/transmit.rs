@@ -121,6 +121,7 @@ pub struct TxPacket {
     pub headers: Headers,
     /// Payload bytes, without pad.
     pub payload_len: u32,
+    wire_len: u32,
     segments: (u16, u16),
     /// Where the QP stands before this packet is sent.
     pub(crate) at: Cursor,
@@ -131,7 +132,7 @@ pub struct TxPacket {
 impl TxPacket {
     /// Bytes of headers, payload and pad; the ICRC comes on top.
     pub fn wire_len(&self) -> usize {
-        self.headers.len() + self.payload_len as usize + usize::from(self.headers.bth().pad)
+        self.wire_len as usize
     }
 }
 
@@ -288,14 +289,16 @@ impl<H: Host> Run<H> {
         at: Cursor,
         after: Cursor,
     ) {
+        let wire_len = headers.len() + payload_len as usize + usize::from(headers.bth().pad);
         let packet = TxPacket {
             headers,
             payload_len,
+            wire_len: wire_len as u32,
             segments: (mark as u16, self.segments.len() as u16),
             at,
             after,
         };
-        self.bytes += packet.wire_len();
+        self.bytes += wire_len;
         self.packets.push(packet);
     }
 }

@@ -121,10 +121,18 @@ pub const FOLD_FAR: u64 = (x_to(8 * FOLD as u32 + 32) as u64) << 1;
 pub const FOLD_NEAR: u64 = (x_to(8 * FOLD as u32 - 32) as u64) << 1;
 
 /// An ICRC in the making.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Icrc {
     state: u32,
+    /// Headers that the state does not cover yet, masked: where payload is folded they go along, and
+    /// the tables, which payload drives out of the cache, are not needed.
+    pending: [u8; PENDING],
+    /// How many bytes of it are in use: none, or those of a BTH at least.
+    pending_len: usize,
 }
+
+/// Most bytes of headers that wait for the payload.
+const PENDING: usize = 48;
 
 impl Default for Icrc {
     fn default() -> Self {
@@ -135,12 +143,36 @@ impl Default for Icrc {
 impl Icrc {
     /// Nothing covered yet but the absent LRH.
     pub const fn new() -> Self {
-        Self { state: AFTER_LRH }
+        Self::at(AFTER_LRH)
+    }
+
+    const fn at(state: u32) -> Self {
+        Self {
+            state,
+            pending: [0; PENDING],
+            pending_len: 0,
+        }
     }
 
     /// Covers `bytes` as they are: extension headers, payload, pad.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
+        self.settle();
+        self.cover(bytes);
+    }
+
+    /// Covers what is pending.
+    #[inline]
+    fn settle(&mut self) {
+        let len = core::mem::take(&mut self.pending_len);
+        if len > 0 {
+            let pending = self.pending;
+            self.cover(&pending[..len]);
+        }
+    }
+
+    #[inline]
+    fn cover(&mut self, bytes: &[u8]) {
         if bytes.len() >= FOLDING_FROM {
             let mut hasher = crc32fast::Hasher::new_with_initial(!self.state);
             hasher.update(bytes);
@@ -162,21 +194,32 @@ impl Icrc {
         self.state = state;
     }
 
-    /// For who copies bytes and covers them on the way: what a fold starts from, to be added
-    /// (exclusive or) to the first [`FOLD`] of them.
+    /// For who copies bytes and covers them on the way: a block as if it had been folded from all that
+    /// came before. Each further [`FOLD`] bytes are added to it once it is multiplied by x^(8·FOLD).
     #[inline]
-    pub fn begin_fold(&self) -> [u8; FOLD] {
+    pub fn begin_fold(&mut self) -> [u8; FOLD] {
         let mut block = [0; FOLD];
-        block[..4].copy_from_slice(&self.state.to_le_bytes());
+        let len = core::mem::take(&mut self.pending_len);
+        if len > 0 {
+            block[FOLD - len..].copy_from_slice(&self.pending[..len]);
+        }
+        // What precedes the state is added to what follows it. With nothing pending, to four bytes
+        // that lead to it.
+        let (at, lead) = match len {
+            0 => (FOLD - 4, (0..32).fold(self.state, |state, _| over_x(state))),
+            len => (FOLD - len, self.state),
+        };
+        for (byte, lead) in block[at..at + 4].iter_mut().zip(lead.to_le_bytes()) {
+            *byte ^= lead;
+        }
         block
     }
 
-    /// Covers the bytes that were folded into `residue`, with what [`begin_fold`](Self::begin_fold)
-    /// gave.
+    /// Covers what was folded into the block of [`begin_fold`](Self::begin_fold).
     #[inline]
-    pub fn end_fold(&mut self, residue: &[u8; FOLD]) {
+    pub fn end_fold(&mut self, block: &[u8; FOLD]) {
         self.state = 0;
-        self.update(residue);
+        self.cover(block);
     }
 
     /// Covers bytes that begin with a BTH, whose congestion byte is masked: only the headers, or
@@ -184,13 +227,19 @@ impl Icrc {
     #[inline]
     pub fn update_ib(&mut self, ib: &[u8]) {
         const CONGESTION: u64 = 0xff << (4 * 8);
+        self.settle();
         match ib.split_first_chunk::<8>() {
+            Some(_) if ib.len() <= PENDING => {
+                self.pending[..ib.len()].copy_from_slice(ib);
+                self.pending[4] = 0xff;
+                self.pending_len = ib.len();
+            }
             Some((start, rest)) => {
                 self.state = step8(self.state, u64::from_le_bytes(*start) | CONGESTION);
-                self.update(rest);
+                self.cover(rest);
             }
             // No BTH is that short; whatever the result, it matches nothing.
-            None => self.update(ib),
+            None => self.cover(ib),
         }
     }
 
@@ -225,7 +274,8 @@ impl Icrc {
 
     /// The ICRC in wire order.
     #[inline]
-    pub const fn finish(self) -> [u8; 4] {
+    pub fn finish(mut self) -> [u8; 4] {
+        self.settle();
         (!self.state).to_le_bytes()
     }
 }
@@ -342,9 +392,7 @@ impl IcrcPrefix {
             Framing::V2Ipv6 => IPV6_LENGTH.at(udp_len) ^ UDP_LENGTH.at(udp_len),
             Framing::V1 => GRH_LENGTH.at(ib_len),
         };
-        Icrc {
-            state: self.state ^ varying,
-        }
+        Icrc::at(self.state ^ varying)
     }
 
     /// The ICRC of a whole packet, in wire order. `ib` reaches from the BTH to the pad.
@@ -425,9 +473,9 @@ mod tests {
 
     #[test]
     fn state_after_the_masked_lrh() {
-        let mut icrc = Icrc { state: u32::MAX };
+        let mut icrc = Icrc::at(u32::MAX);
         icrc.update(&[0xff; 8]);
-        assert_eq!(icrc, Icrc::new());
+        assert_eq!(icrc.state, AFTER_LRH);
     }
 
     /// Tables and folding, and every split of the input, agree with the crate.

@@ -51,12 +51,12 @@ pub(super) fn copy_from_covering(
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if bytes.len() >= FOLD_FROM && backend::folds() {
         let (blocks, rest) = bytes.split_at_mut(bytes.len() / FOLD * FOLD);
-        let mut residue = icrc.begin_fold();
+        let mut block = icrc.begin_fold();
         // SAFETY: `blocks` is writable for its length, some whole blocks, and `from` is user memory.
         unsafe {
-            backend::copy_from_folding(blocks.as_mut_ptr(), from, blocks.len(), &mut residue)?;
+            backend::copy_from_folding(blocks.as_mut_ptr(), from, blocks.len(), &mut block)?;
         }
-        icrc.end_fold(&residue);
+        icrc.end_fold(&block);
         copy_from(from.wrapping_add(blocks.len()), rest)?;
         icrc.update(rest);
         return Ok(());

@@ -130,16 +130,24 @@ fn gathers_with_the_icrc() {
     ] {
         for start in [0, 1, 33, 512] {
             let expected = &payload[start..(start + len).min(MOST)];
-            let mut whole = Icrc::new();
-            whole.update(expected);
-            for cut in [0, expected.len() / 3, expected.len()] {
+            let header = [0x5a; 28];
+            for (cut, header) in [
+                (0, &header[..]),
+                (expected.len() / 3, &header[..12]),
+                (expected.len(), &[]),
+            ] {
+                let mut whole = Icrc::new();
+                whole.update_ib(header);
+                whole.update(expected);
                 let mut packet = vec![0; expected.len()];
                 let mut icrc = Icrc::new();
+                icrc.update_ib(header);
                 let (first, second) = packet.split_at_mut(cut);
                 gather(start, first, &mut icrc);
                 gather(start + cut, second, &mut icrc);
                 assert_eq!(packet, expected, "{len} bytes from {start}, cut at {cut}");
-                assert_eq!(icrc, whole, "{len} bytes from {start}, cut at {cut}");
+                let (got, right) = (icrc.finish(), whole.finish());
+                assert_eq!(got, right, "{len} bytes from {start}, cut at {cut}");
             }
         }
     }
@@ -332,7 +340,11 @@ mod faults {
         assert_eq!(region.store_word(at(8), &[0; 8]), Err(Fault));
         assert_eq!(region.flush(at(0), 8, true), Err(Fault));
         let mut icrc = Icrc::new();
-        assert_eq!(region.gather(at(0), &mut [0; 64], &mut icrc), Err(Fault));
+        for (from, len) in [(0, 64), (0, page), (-300, page), (-512, 1024)] {
+            let from = at(0).wrapping_add_signed(from);
+            let gathered = region.gather(from, &mut vec![0; len], &mut icrc);
+            assert_eq!(gathered, Err(Fault), "{len} from {from}");
+        }
         // The neighbours work as before.
         assert_eq!(region.write(0, &vec![7; page]), Ok(()));
         assert_eq!(region.fetch_add(2 * page as u64, 5), Ok(0));

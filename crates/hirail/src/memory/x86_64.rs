@@ -18,7 +18,7 @@ use hirail_wire::icrc::{FOLD, FOLD_FAR, FOLD_NEAR};
 use super::handler;
 
 /// Bytes from the start of a routine to its landing.
-pub(super) const LANDING: usize = 320;
+pub(super) const LANDING: usize = 256;
 
 /// What a routine returns, in `rax` and `rdx`.
 #[repr(C)]
@@ -172,34 +172,25 @@ routine!(
 );
 
 routine!(
-    /// Copies `len` bytes that do not overlap, a multiple of [`FOLD`] and not 0, and folds what it
-    /// copies into `residue`, which holds the start in its first four bytes. Needs AVX2 and
-    /// VPCLMULQDQ.
+    /// Copies `len` bytes that do not overlap, a multiple of [`FOLD`] and not 0, and folds them into
+    /// `block`. Needs AVX2 and VPCLMULQDQ.
     ///
     /// Eight streams of 16 bytes in four registers: each step multiplies them by x^1024 (modulo the
     /// polynomial) and adds the next block, so that a message becomes one block of the same CRC
     /// (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009).
-    copy_folding(to: *mut u8, from: *const u8, len: usize, residue: *mut u8),
+    copy_folding(to: *mut u8, from: *const u8, len: usize, block: *mut u8),
     "mov rax, {far}",
     "vmovq xmm8, rax",
     "mov rax, {near}",
     "vpinsrq xmm8, xmm8, rax, 1",
     "vinserti128 ymm8, ymm8, xmm8, 1",
+    "vmovdqu ymm0, [rcx]",
+    "vmovdqu ymm1, [rcx + 32]",
+    "vmovdqu ymm2, [rcx + 64]",
+    "vmovdqu ymm3, [rcx + 96]",
     "lea rsi, [rsi + rdx - 32]",
     "lea rdi, [rdi + rdx - 32]",
     "neg rdx",
-    "vmovd xmm9, dword ptr [rcx]",
-    "vmovdqu ymm0, [rsi + rdx + 32]",
-    "vmovdqu ymm1, [rsi + rdx + 64]",
-    "vmovdqu ymm2, [rsi + rdx + 96]",
-    "sub rdx, -128",
-    "vmovdqu ymm3, [rsi + rdx]",
-    "vmovdqu [rdi + rdx - 96], ymm0",
-    "vmovdqu [rdi + rdx - 64], ymm1",
-    "vmovdqu [rdi + rdx - 32], ymm2",
-    "vmovdqu [rdi + rdx], ymm3",
-    "vpxor ymm0, ymm0, ymm9",
-    "jz 4f",
     "3:",
     folding_step!("ymm0", "32"),
     folding_step!("ymm1", "64"),
@@ -207,7 +198,6 @@ routine!(
     "sub rdx, -128",
     folding_step!("ymm3", "0"),
     "jnz 3b",
-    "4:",
     "vmovdqu [rcx], ymm0",
     "vmovdqu [rcx + 32], ymm1",
     "vmovdqu [rcx + 64], ymm2",
@@ -325,10 +315,10 @@ pub(super) unsafe fn copy_from_folding(
     to: *mut u8,
     from: *const u8,
     len: usize,
-    residue: &mut [u8; FOLD],
+    block: &mut [u8; FOLD],
 ) -> Result<(), Fault> {
     // SAFETY: as required of the caller.
-    unsafe { copy_folding(to, from, len, residue.as_mut_ptr()) }.done()
+    unsafe { copy_folding(to, from, len, block.as_mut_ptr()) }.done()
 }
 
 /// # Safety

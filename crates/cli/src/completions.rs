@@ -2,6 +2,7 @@
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use serde_json::json;
 
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
@@ -26,6 +27,11 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
         "hirail",
         &mut script,
     );
-    out.bytes(&script)?;
+    if out.is_json() {
+        let script = String::from_utf8_lossy(&script);
+        out.json(&json!({ "shell": args.shell.to_string(), "script": script }))?;
+    } else {
+        out.bytes(&script)?;
+    }
     Ok(Outcome::Clean)
 }

@@ -50,20 +50,11 @@ struct Json<'a> {
     limits: Map<String, Value>,
 }
 
-pub(crate) fn run(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
+pub(crate) fn run(args: &Args, config: &Config, out: &mut Output) -> Result<Outcome, Error> {
     let mut all = devices::list().map_err(hirail::Error::Interfaces)?;
     if let Some(name) = &args.name {
-        let known = all.iter().map(|device| device.name.clone()).collect();
-        all.retain(|device| device.name == *name);
-        if all.is_empty() {
-            return Err(hirail::Error::NoSuchDevice {
-                name: name.clone(),
-                known,
-            }
-            .into());
-        }
+        all = vec![devices::by_name(&all, name)?.clone()];
     }
-    let config = Config::load().map_err(hirail::Error::Config)?;
     let fast_paths = port::open(&config.port).map(|(receiver, _)| receiver.fast_paths());
     if out.is_json() {
         let port = match &fast_paths {

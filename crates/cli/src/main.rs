@@ -7,6 +7,7 @@ mod completions;
 mod decode;
 mod devices;
 mod explain;
+mod number;
 mod outcome;
 mod output;
 mod perf;
@@ -16,6 +17,7 @@ mod usage;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use hirail::config::Config;
 
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
@@ -59,9 +61,11 @@ enum Command {
 
 impl Command {
     fn run(&self, out: &mut Output) -> Result<Outcome, Error> {
+        // A misspelt setting is refused by every command, also by one that would not use it.
+        let config = Config::load().map_err(hirail::Error::Config)?;
         match self {
             Self::Perf(args) => perf::run(args, out),
-            Self::Devices(args) => devices::run(args, out),
+            Self::Devices(args) => devices::run(args, &config, out),
             Self::Stat(args) => stat::run(args, out),
             Self::Decode(args) => decode::run(args, out),
             Self::Explain(args) => explain::run(args, out),

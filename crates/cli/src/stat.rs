@@ -7,6 +7,7 @@ use hirail::stat::{self, ProcessCounters};
 use hirail_vocab::{Counter, CounterSnapshot, DropReason, LinkKind};
 use serde_json::{Map, Value, json};
 
+use crate::number;
 use crate::outcome::{Error, Outcome};
 use crate::output::{BAD, FAINT, HEADING, Output};
 
@@ -24,14 +25,15 @@ Examples:
   hirail stat --json")]
 pub(crate) struct Args {
     /// Only this process, with all its counters
+    #[arg(value_parser = number::within::<u32>(1..=u64::from(u32::MAX)), allow_negative_numbers = true)]
     pid: Option<u32>,
 
     /// Show what was added within this time, again and again
-    #[arg(long, short, value_parser = duration)]
+    #[arg(long, short, value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
     interval: Option<Duration>,
 
     /// Stop after so many intervals
-    #[arg(long, requires = "interval", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, requires = "interval", value_name = "N", value_parser = number::within::<u64>(1..=number::MANY), allow_negative_numbers = true)]
     count: Option<u64>,
 }
 

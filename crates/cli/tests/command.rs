@@ -38,14 +38,34 @@ fn bad_input() {
         ),
         (
             &["perf", "write-bw", "--qps", "5000"],
-            &["--qps", "1 to 1024", "5000"],
+            &["--qps", "it must be at most 1024", "5000"],
         ),
         (
             &["perf", "write-bw", "--mtu", "1500"],
             &["--mtu", "1024", "1500"],
         ),
         (&["perf", "write-bw", "--duration", "-1"], &["--duration"]),
-        (&["perf", "write-bw", "--count", "0"], &["'0'", "--count"]),
+        (
+            &["perf", "write-bw", "--count", "0"],
+            &["'0'", "--count", "it must be at least 1"],
+        ),
+        (
+            &["perf", "write-bw", "--count", "-5"],
+            &["'-5'", "--count", "it must be at least 1"],
+        ),
+        (
+            &["perf", "write-bw", "--depth", "x"],
+            &["'x'", "--depth", "it must be a whole number"],
+        ),
+        (
+            &["perf", "write-bw", "--gid-index", "256"],
+            &["'256'", "--gid-index", "it must be at most 255"],
+        ),
+        (&["stat", "0"], &["'0'", "[PID]", "it must be at least 1"]),
+        (
+            &["decode", "-c", "0", "file"],
+            &["'0'", "--connection", "it must be at least 1"],
+        ),
         (
             &["perf", "write-bw", "--count", "5", "--duration", "1"],
             &["--count", "--duration"],
@@ -72,7 +92,10 @@ fn bad_input() {
         ),
         (&["perf", "atomic-lat", "--size", "16"], &["8 bytes", "16"]),
         (&["perf", "write-bw", "-n", "4"], &["--ranks", "allreduce"]),
-        (&["perf", "allreduce", "-n", "1"], &["--ranks", "2 to 64"]),
+        (
+            &["perf", "allreduce", "-n", "1"],
+            &["--ranks", "it must be at least 2"],
+        ),
         (
             &["perf", "allreduce", "-n", "4", "--size", "6"],
             &["--size", "multiple of 4", "6"],
@@ -81,12 +104,28 @@ fn bad_input() {
             &["perf", "write-bw", "127.0.0.1", "--port", "1"],
             &["127.0.0.1", "port 1", "--server"],
         ),
+        (
+            &["perf", "write-bw", "127.0.0.1", "--port", "0"],
+            &["--port 0", "--server"],
+        ),
+        (
+            &["perf", "write-bw", "--port", "7"],
+            &["--port", "--server", "ADDRESS"],
+        ),
         (&["devices", "mlx5_0"], &["mlx5_0", "hirail_lo"]),
+        (
+            &["devices", "lo"],
+            &["lo is a network interface; its device is called hirail_lo"],
+        ),
+        (
+            &["perf", "write-bw", "--device", "lo"],
+            &["lo is a network interface; its device is called hirail_lo"],
+        ),
         (
             &["perf", "write-bw", "--device", "mlx5_0"],
             &["mlx5_0", "hirail_lo"],
         ),
-        (&["perf", "write-bw", "--gid-index", "1"], &["--device"]),
+        (&["perf", "write-bw", "--gid-index", "9"], &["GID 9"]),
         (
             &[
                 "perf",
@@ -124,6 +163,31 @@ fn bad_input() {
                 "{args:?} should mention {part}: {said}"
             );
         }
+    }
+}
+
+/// A setting that does not exist is refused by every command, with the one that was meant.
+#[test]
+fn misspelt_settings() {
+    for args in [
+        &["perf", "write-bw", "--count", "5"][..],
+        &["devices"],
+        &["stat"],
+        &["decode", "/dev/null"],
+        &["explain", "QP"],
+        &["completions", "bash"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_hirail"))
+            .args(args)
+            .env("HIRAIL_PCAPP", "trace.pcapng")
+            .output()
+            .expect("hirail runs");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert_eq!(text(&output.stdout), "", "{args:?}");
+        let expected = "hirail: environment: unknown setting 'HIRAIL_PCAPP'; did you mean \
+                        'HIRAIL_PCAP'?\n";
+        assert_eq!(said, expected, "{args:?}");
     }
 }
 
@@ -307,6 +371,10 @@ fn completions_are_scripts() {
         let output = hirail(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0), "{shell}");
         assert!(text(&output.stdout).contains("no-baselines"), "{shell}");
+        let json = hirail(&["--json", "completions", shell]).stdout;
+        let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+        assert_eq!(json["shell"], shell);
+        assert_eq!(json["script"], text(&output.stdout), "{shell}");
     }
 }
 

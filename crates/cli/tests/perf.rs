@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -129,9 +130,12 @@ fn several_queue_pairs_both_ways() {
 /// The second address of the loopback device is that of IPv6.
 #[test]
 fn over_ipv6() {
-    let options = ["--device", "hirail_lo", "--gid-index", "1", "--count", "40"];
-    for test in ["write-bw", "send-lat"] {
-        let json = perf(&[&[test], &options[..]].concat());
+    for (test, device) in [
+        ("write-bw", &["--device", "hirail_lo"][..]),
+        ("send-lat", &[]),
+    ] {
+        let json = perf(&[&[test, "--gid-index", "1", "--count", "40"], device].concat());
+        assert_eq!(json[0]["address"], "::1");
         for key in ["value", "vs_tcp", "vs_udp"] {
             assert!(positive(&json[0][key]), "{test} {key}: {json}");
         }
@@ -218,9 +222,17 @@ fn tables_say_what_they_show() {
         "{said}"
     );
     assert!(lines.iter().any(|line| line.contains(" TCP ")), "{said}");
+    let [.., meaning, place] = &lines[..] else {
+        panic!("{said}")
+    };
     assert!(
-        lines.last().is_some_and(|line| line.ends_with('.')),
+        meaning.starts_with("RC SEND 8 B, half round trip: ") && meaning.ends_with('.'),
         "{said}"
+    );
+    assert_eq!(
+        *place,
+        "RDMA ran over hirail_lo (interface lo, 127.0.0.1, link udp), path MTU 4096, to the second \
+         process on this machine."
     );
 }
 
@@ -271,8 +283,8 @@ fn all_reduce_is_correct() {
     }
 }
 
-/// A server process that is ended with the test.
-struct Server(Child, String);
+/// A server process that is ended with the test, its port, and what it says.
+struct Server(Child, String, mpsc::Receiver<String>);
 
 impl Server {
     fn start() -> Self {
@@ -289,9 +301,19 @@ impl Server {
             .nth(1)
             .and_then(|rest| rest.split(';').next());
         let port = port.unwrap_or_else(|| panic!("{line}")).to_owned();
+        let (sender, lines) = mpsc::channel();
         // Keeps reading, so that the server never waits for a reader.
-        thread::spawn(move || said.lines().map_while(Result::ok).for_each(drop));
-        Self(child, port)
+        thread::spawn(move || {
+            let lines = said.lines().map_while(Result::ok);
+            lines.for_each(|line| drop(sender.send(line)));
+        });
+        Self(child, port, lines)
+    }
+
+    /// The next line that it says.
+    fn says(&self) -> String {
+        let line = self.2.recv_timeout(Duration::from_secs(60));
+        line.expect("the server says something")
     }
 }
 
@@ -313,6 +335,49 @@ fn client_and_server() {
             }
         }
     }
+}
+
+/// A server that is killed in the middle of a run is said to be gone, at once and in one sentence.
+#[test]
+fn a_server_that_is_gone() {
+    for (test, baselines) in [
+        (&["write-bw"][..], &["--no-baselines"][..]),
+        (&["write-lat"], &["--no-baselines"]),
+        (&["send-bw", "--qp-type", "ud"], &["--no-baselines"]),
+        (&["write-bw"], &[]),
+    ] {
+        let server = Server::start();
+        let client = hirail()
+            .arg("perf")
+            .args(test)
+            .args(["127.0.0.1", "--port", &server.1, "--duration", "60"])
+            .args(baselines)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("hirail runs");
+        assert!(server.says().ends_with(" connected"));
+        thread::sleep(Duration::from_millis(300));
+        let expected = format!(
+            "hirail: the server at 127.0.0.1:{} has gone away: it was ended, or it crashed\n",
+            server.1
+        );
+        drop(server);
+        let output = client.wait_with_output().expect("it ran");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said, expected, "{test:?}");
+        assert_eq!(output.status.code(), Some(2), "{test:?}");
+    }
+}
+
+/// A server that takes IPv4 and IPv6 names IPv4 clients as such.
+#[test]
+fn clients_are_named_as_people_know_them() {
+    let server = Server::start();
+    let port: u16 = server.1.parse().expect("a number");
+    let client = std::net::TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let address = client.local_addr().expect("an address");
+    assert_eq!(server.says(), format!("hirail perf: {address} connected"));
 }
 
 /// Links that do not reach each other are refused before anything is opened.

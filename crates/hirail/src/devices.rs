@@ -24,6 +24,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use hirail_wire::{Gid, PathMtu};
 
+use crate::error::Error;
 use crate::port::sys;
 
 /// A device: what this host's kernel says about one network interface.
@@ -173,6 +174,34 @@ pub fn list() -> io::Result<Vec<NetDevice>> {
         };
     }
     Ok(devices)
+}
+
+/// The one of `all` that is called `name`.
+pub fn by_name<'a>(all: &'a [NetDevice], name: &str) -> Result<&'a NetDevice, Error> {
+    if let Some(device) = all.iter().find(|device| device.name == name) {
+        return Ok(device);
+    }
+    let of_interface = all.iter().find(|device| device.interface == name);
+    Err(match of_interface {
+        Some(device) => Error::NameOfInterface {
+            interface: name.to_owned(),
+            device: device.name.clone(),
+        },
+        None => Error::NoSuchDevice {
+            name: name.to_owned(),
+            known: all.iter().map(|device| device.name.clone()).collect(),
+        },
+    })
+}
+
+/// The one of `all` that has `address`; the loopback has all of its network.
+pub fn by_address(all: &[NetDevice], address: IpAddr) -> Result<&NetDevice, Error> {
+    let has_it = |device: &&NetDevice| {
+        let is_loopback = device.kind == Kind::Loopback && address.is_loopback();
+        is_loopback || device.gids.iter().any(|gid| gid.gid.to_ip() == address)
+    };
+    let found = all.iter().find(has_it);
+    found.ok_or(Error::NoSuchAddress { address })
 }
 
 /// The GID table of a device as its addresses are now, in the network namespace of a netlink socket.
@@ -450,6 +479,45 @@ mod tests {
             ..card
         };
         assert!(soft.may_segment(away, &all));
+    }
+
+    #[test]
+    fn devices_are_found_by_name_and_address() {
+        let lo = NetDevice {
+            name: "hirail_lo".into(),
+            kind: Kind::Loopback,
+            gids: gids([0; 6], &[address("127.0.0.1")]),
+            ..bare("lo")
+        };
+        let eth0 = NetDevice {
+            name: "hirail0".into(),
+            gids: gids(MAC, &[address("192.0.2.2")]),
+            ..bare("eth0")
+        };
+        let all = [eth0, lo];
+        let by_name = |name| {
+            let found = by_name(&all, name);
+            found.map_or_else(|error| error.to_string(), |device| device.interface.clone())
+        };
+        assert_eq!(by_name("hirail0"), "eth0");
+        assert_eq!(
+            by_name("eth0"),
+            "eth0 is a network interface; its device is called hirail0"
+        );
+        assert_eq!(
+            by_name("mlx5_0"),
+            "there is no device mlx5_0; there are: hirail0, hirail_lo"
+        );
+        let by_address = |ip: &str| {
+            let found = by_address(&all, ip.parse().expect("address"));
+            found.map_or_else(|error| error.to_string(), |device| device.name.clone())
+        };
+        assert_eq!(by_address("192.0.2.2"), "hirail0");
+        assert_eq!(by_address("127.0.0.9"), "hirail_lo");
+        assert_eq!(
+            by_address("192.0.2.3"),
+            "no device has the address 192.0.2.3"
+        );
     }
 
     /// This host as the kernel tells it: a loopback with its addresses, unique names, and the same

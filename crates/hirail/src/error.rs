@@ -33,6 +33,14 @@ pub enum Error {
         /// The names that exist.
         known: Vec<String>,
     },
+    /// The name is that of a network interface, and its device has another one.
+    #[error("{interface} is a network interface; its device is called {device}")]
+    NameOfInterface {
+        /// The name asked for.
+        interface: String,
+        /// The device of that interface.
+        device: String,
+    },
     /// No device has this address.
     #[error("no device has the address {address}")]
     NoSuchAddress {

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use hirail_wire::pcap::{self, Reader};
 
+use crate::number;
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
 
@@ -67,7 +68,7 @@ pub(crate) struct Args {
     summary: bool,
 
     /// Print only packets of this connection, by its number
-    #[arg(long, short, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, short, value_name = "NUMBER", value_parser = number::within::<u32>(1..=u64::from(u32::MAX)), allow_negative_numbers = true)]
     connection: Option<u32>,
 
     /// Exit with status 1 if a checksum is wrong or a packet would be refused

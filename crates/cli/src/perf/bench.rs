@@ -121,12 +121,16 @@ pub(crate) fn measure(
         let lane = Lane::open(peer, job, transport, &mut opened);
         match lane.and_then(|mut lane| lane.warm_up(peer, amount).map(|()| lane)) {
             Ok(lane) => lanes.push(lane),
-            Err(error) => give_up(transport, error)?,
+            Err(error) => {
+                peer.control.is_alive()?;
+                give_up(transport, error)?;
+            }
         }
     }
     while lanes.iter().any(|lane| lane.next_turn() > 0) {
         for number in (0..lanes.len()).rev() {
             if let Err(error) = lanes[number].take_turn(peer) {
+                peer.control.is_alive()?;
                 give_up(lanes[number].transport, error)?;
                 lanes.remove(number);
             }

@@ -2,8 +2,12 @@
 //! the data. The client asks, the server answers.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::mem::MaybeUninit;
+use std::rc::Rc;
+use std::thread;
 use std::time::Duration;
 
+use nix::sys::socket::MsgFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -79,13 +83,39 @@ pub(crate) enum Answer {
     Failed(String),
 }
 
+/// How long the end of the connection may take to arrive after that of the data.
+const FAREWELL: Duration = Duration::from_millis(50);
 /// Longest line that is accepted.
 const LINE: u64 = 1 << 20;
+
+/// Tells whether the other side is still there, without a word to it.
+#[derive(Clone)]
+pub(crate) struct Lifeline(Rc<(Socket, String)>);
+
+impl Lifeline {
+    /// Fails if the other side has ended the connection.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        let mut byte = [MaybeUninit::uninit()];
+        match self.0.0.recv_with_flags(&mut byte, flags.bits()) {
+            Ok(0) => Err(self.gone()),
+            Err(error) if is_end(&error) => Err(self.gone()),
+            // It has said something, or nothing.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    fn gone(&self) -> Error {
+        let peer = &self.0.1;
+        Error::new(format!("{peer} has gone away: it was ended, or it crashed"))
+    }
+}
 
 /// One side of the connection.
 pub(crate) struct Control {
     reader: BufReader<Socket>,
     writer: Socket,
+    lifeline: Lifeline,
     /// How to call the other side in messages.
     peer: String,
 }
@@ -95,12 +125,16 @@ impl Control {
     pub(crate) fn new(socket: Socket, peer: String) -> Result<Self, Error> {
         // Lines are short and waited for. A socket pair has no such option and needs none.
         let _ = socket.set_tcp_nodelay(true);
-        let writer = socket
-            .try_clone()
-            .map_err(|error| Error::new(format!("cannot use the connection to {peer}: {error}")))?;
+        let clone = || {
+            socket.try_clone().map_err(|error| {
+                Error::new(format!("cannot use the connection to {peer}: {error}"))
+            })
+        };
+        let (writer, lifeline) = (clone()?, clone()?);
         Ok(Self {
             reader: BufReader::new(socket),
             writer,
+            lifeline: Lifeline(Rc::new((lifeline, peer.clone()))),
             peer,
         })
     }
@@ -137,8 +171,7 @@ impl Control {
                     self.peer
                 ))
             }),
-            // It went away before it had read everything.
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+            Err(error) if is_end(&error) => Ok(None),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 let seconds = patience.unwrap_or_default().as_secs();
                 Err(Error::new(format!(
@@ -155,8 +188,20 @@ impl Control {
         match self.receive(Some(3 * STALL))? {
             Some(Answer::Failed(sentence)) => Err(Error::new(sentence)),
             Some(answer) => Ok(answer),
-            None => Err(Error::new(format!("{} has gone away", self.peer))),
+            None => Err(self.gone()),
         }
+    }
+
+    /// Fails if the other side is gone. Asked after something else has failed, for the end of this
+    /// connection may arrive a moment after that of the data.
+    pub(crate) fn is_alive(&self) -> Result<(), Error> {
+        thread::sleep(FAREWELL);
+        self.lifeline.check()
+    }
+
+    /// What tells an end, in the middle of a run, that the other side is gone.
+    pub(crate) fn lifeline(&self) -> Lifeline {
+        self.lifeline.clone()
     }
 
     /// Asks and takes the answer.
@@ -173,7 +218,22 @@ impl Control {
         ))
     }
 
+    fn gone(&self) -> Error {
+        self.lifeline.gone()
+    }
+
     fn lost(&self, error: &std::io::Error) -> Error {
+        if is_end(error) {
+            return self.gone();
+        }
         Error::new(format!("lost the connection to {}: {error}", self.peer))
     }
+}
+
+/// Whether the other side went away before it had read everything.
+fn is_end(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+    )
 }

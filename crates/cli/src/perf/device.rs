@@ -1,6 +1,7 @@
 //! The RDMA device of an end: which one, and opened when the first job needs it.
 
 use std::cell::OnceCell;
+use std::fmt;
 use std::net::IpAddr;
 
 use clap::ValueEnum;
@@ -9,6 +10,7 @@ use hirail::{Context, RawOptions, RoceVersions};
 use hirail_wire::Gid;
 use serde::{Deserialize, Serialize};
 
+use crate::number;
 use crate::outcome::Error;
 
 /// What the device runs on.
@@ -63,7 +65,7 @@ pub(crate) struct Choice {
     device: Option<String>,
 
     /// Index of its GID to use [default: the first IPv4 address]
-    #[arg(long, value_name = "N", requires = "device")]
+    #[arg(long, value_name = "N", value_parser = number::within::<u8>(0..=255), allow_negative_numbers = true)]
     gid_index: Option<u8>,
 
     /// What this end's device runs on [default: udp]
@@ -104,33 +106,44 @@ impl Choice {
     /// The network interface of the device.
     fn interface(&self, local: IpAddr) -> Result<String, hirail::Error> {
         let all = devices::list().map_err(hirail::Error::Interfaces)?;
-        let is_it = |device: &&NetDevice| match &self.device {
-            Some(name) => device.name == *name,
-            None => device.gids.iter().any(|gid| gid.gid.to_ip() == local),
-        };
-        let found = all.iter().find(is_it);
-        let found = found.ok_or(hirail::Error::NoSuchAddress { address: local })?;
-        Ok(found.interface.clone())
+        Ok(self.find(&all, local)?.interface.clone())
     }
 
-    /// The address of the device that was chosen, if one was.
-    pub(crate) fn address(&self) -> Result<Option<IpAddr>, Error> {
-        let Some(name) = &self.device else {
-            return Ok(None);
-        };
+    /// The device that was chosen, or the one with this address.
+    fn find<'a>(
+        &self,
+        all: &'a [NetDevice],
+        local: IpAddr,
+    ) -> Result<&'a NetDevice, hirail::Error> {
+        match &self.device {
+            Some(name) => devices::by_name(all, name),
+            None => devices::by_address(all, local),
+        }
+    }
+
+    /// What a run with this address goes over.
+    pub(crate) fn over(&self, address: IpAddr) -> Result<Over, Error> {
         let all = devices::list().map_err(hirail::Error::Interfaces)?;
-        let Some(device) = all.iter().find(|device| device.name == *name) else {
-            let known = all.into_iter().map(|device| device.name).collect();
-            return Err(hirail::Error::NoSuchDevice {
-                name: name.clone(),
-                known,
-            }
-            .into());
-        };
+        let device = self.find(&all, address)?;
+        Ok(Over {
+            device: device.name.clone(),
+            interface: device.interface.clone(),
+            address,
+            link: self.link.unwrap_or_default().name(),
+        })
+    }
+
+    /// The address of this end: `local`, unless a device or a GID was chosen.
+    pub(crate) fn address(&self, local: IpAddr) -> Result<IpAddr, Error> {
+        if self.device.is_none() && self.gid_index.is_none() {
+            return Ok(local);
+        }
+        let all = devices::list().map_err(hirail::Error::Interfaces)?;
+        let device = self.find(&all, local)?;
         if device.gids.is_empty() {
             return Err(Error::new(format!(
-                "the device {name} cannot be reached: its interface {} has no address",
-                device.interface
+                "the device {} cannot be reached: its interface {} has no address",
+                device.name, device.interface
             )));
         }
         let index = self
@@ -138,13 +151,37 @@ impl Choice {
             .map(usize::from)
             .or_else(|| device.default_gid_index());
         match index.and_then(|index| device.gids.get(index)) {
-            Some(entry) => Ok(Some(entry.gid.to_ip())),
+            Some(entry) => Ok(entry.gid.to_ip()),
             None => Err(hirail::Error::NoSuchGid {
                 index: self.gid_index.unwrap_or(0),
                 count: device.gids.len(),
             }
             .into()),
         }
+    }
+}
+
+/// What a run went over, as this end sees it.
+#[derive(Clone, Serialize)]
+pub(crate) struct Over {
+    device: String,
+    interface: String,
+    address: IpAddr,
+    link: String,
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            device,
+            interface,
+            address,
+            link,
+        } = self;
+        write!(
+            f,
+            "{device} (interface {interface}, {address}, link {link})"
+        )
     }
 }
 
@@ -174,6 +211,11 @@ impl Devices {
     /// What it runs on.
     pub(crate) fn link(&self) -> Link {
         self.choice.link.unwrap_or_default()
+    }
+
+    /// What a run with this address goes over.
+    pub(crate) fn over(&self, local: IpAddr) -> Result<Over, Error> {
+        self.choice.over(local)
     }
 
     /// The device with this address, which is the choice's own where one was made.

@@ -8,7 +8,8 @@ use hdrhistogram::Histogram;
 use serde_json::Value;
 
 use crate::outcome::Error;
-use crate::perf::device::{Choice, Devices};
+use crate::perf::control::{Control, Lifeline};
+use crate::perf::device::{Choice, Devices, Over};
 use crate::perf::job::{Job, Role, Transport};
 use crate::perf::{rdma, tcp, udp};
 
@@ -53,18 +54,31 @@ pub(crate) struct Place {
     pub(crate) role: Role,
     /// This machine, as the other end reaches it.
     pub(crate) local: IpAddr,
+    /// Whether the other end is still there.
+    pub(crate) lifeline: Lifeline,
     /// The RDMA devices that it has open.
     pub(crate) devices: Devices,
 }
 
 impl Place {
     /// An end on this device, or at this address if none was chosen. Opens nothing yet.
-    pub(crate) fn new(role: Role, local: IpAddr, choice: &Choice) -> Result<Self, Error> {
+    pub(crate) fn new(
+        role: Role,
+        local: IpAddr,
+        choice: &Choice,
+        control: &Control,
+    ) -> Result<Self, Error> {
         Ok(Self {
             role,
-            local: choice.address()?.unwrap_or(local),
+            lifeline: control.lifeline(),
+            local: choice.address(local)?,
             devices: Devices::new(choice.clone()),
         })
+    }
+
+    /// What its RDMA runs go over.
+    pub(crate) fn over(&self) -> Result<Over, Error> {
+        self.devices.over(self.local)
     }
 
     /// The largest path MTU of its port.

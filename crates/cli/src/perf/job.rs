@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use hirail_wire::PathMtu;
 use serde::{Deserialize, Serialize};
 
 /// The tests, under the names that users of perftest know without their `ib_`.
@@ -192,7 +193,9 @@ impl Job {
         let in_range = (1..=Self::MAX_BYTES).contains(&self.bytes)
             && (1..=Self::MAX_QPS).contains(&self.qps)
             && (1..=Self::MAX_DEPTH).contains(&self.depth)
-            && crate::perf::MTUS.contains(&self.mtu);
+            && PathMtu::ALL
+                .iter()
+                .any(|mtu| mtu.bytes() as usize == self.mtu);
         if in_range {
             None
         } else {

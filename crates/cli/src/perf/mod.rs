@@ -27,8 +27,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
+use crate::number;
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
 use crate::perf::bench::Amount;
@@ -41,7 +42,7 @@ use crate::perf::series::Unit;
 /// TCP port of the control connection.
 const PORT: u16 = 18515;
 /// Path MTUs that there are.
-const MTUS: [usize; 5] = [256, 512, 1024, 2048, 4096];
+const MTUS: [&str; 5] = ["256", "512", "1024", "2048", "4096"];
 /// The one of an Ethernet of 1500 bytes.
 const ETHERNET_MTU: usize = 1024;
 /// Message size of bandwidth and of latency tests.
@@ -77,16 +78,17 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["address", "second_process"])]
     server: bool,
 
-    /// TCP port on which both ends agree what to run
-    #[arg(long, default_value_t = PORT, value_name = "PORT")]
-    port: u16,
+    /// TCP port on which both ends agree what to run; with --server, 0 takes a free one and says
+    /// which [default: 18515]
+    #[arg(long, value_name = "PORT", value_parser = number::within::<u16>(0..=65535), allow_negative_numbers = true)]
+    port: Option<u16>,
 
     /// Type of the queue pairs [default: rc]
     #[arg(long, value_enum, value_name = "TYPE")]
     qp_type: Option<QpType>,
 
     /// Bytes of a message [default: 64K for bandwidth, 8 for latency, 16M for allreduce]
-    #[arg(long, short, value_parser = units::parse_size, value_name = "BYTES", conflicts_with = "all")]
+    #[arg(long, short, value_parser = units::parse_size, value_name = "BYTES", conflicts_with = "all", allow_negative_numbers = true)]
     size: Option<usize>,
 
     /// All sizes from 2 bytes to 8M
@@ -94,7 +96,7 @@ pub(crate) struct Args {
     all: bool,
 
     /// Queue pairs [default: 1]
-    #[arg(long, short, value_name = "N")]
+    #[arg(long, short, value_name = "N", value_parser = number::within::<usize>(1..=Job::MAX_QPS as u64), allow_negative_numbers = true)]
     qps: Option<usize>,
 
     /// Both ways at the same time
@@ -102,7 +104,7 @@ pub(crate) struct Args {
     bidirectional: bool,
 
     /// Measure so many messages per queue pair
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "duration")]
+    #[arg(long, short, value_name = "N", value_parser = number::within::<u64>(1..=number::MANY), conflicts_with = "duration", allow_negative_numbers = true)]
     count: Option<u64>,
 
     /// Measure each figure of each transport for so long [default: 1, with --all 0.25]
@@ -110,11 +112,11 @@ pub(crate) struct Args {
     duration: Option<Duration>,
 
     /// Messages in flight per queue pair [default: 128]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::within::<usize>(1..=Job::MAX_DEPTH as u64), allow_negative_numbers = true)]
     depth: Option<usize>,
 
     /// Payload of a packet [default: the most that both ports have]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = mtus())]
     mtu: Option<usize>,
 
     #[command(flatten)]
@@ -125,7 +127,7 @@ pub(crate) struct Args {
     no_baselines: bool,
 
     /// Processes of an allreduce [default: 4]
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", value_parser = number::within::<usize>(2..=allreduce::Rank::MOST as u64), allow_negative_numbers = true)]
     ranks: Option<usize>,
 
     /// Be the other end of the process that started this one, over standard input
@@ -176,7 +178,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
     }
     args.check()?;
     if args.server {
-        return serve::forever(args.port, &args.device);
+        return serve::forever(args.port.unwrap_or(PORT), &args.device);
     }
     match args.test {
         Goal::Summary => summary(args, out),
@@ -189,12 +191,12 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
 fn summary(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
     let mut peer = args.peer()?;
     let amount = args.amount(Duration::from_millis(600));
-    let jobs = summary::figures(args.depth()?, args.mtu(&mut peer)?);
+    let jobs = summary::figures(args.depth(), args.mtu(&mut peer)?);
     let rows = measure(args, &mut peer, &jobs, amount)?;
     if out.is_json() {
         out.json(&rows)?
     } else {
-        report::overview(&rows, out)?
+        report::overview(&rows, peer.control.peer(), out)?
     }
     Ok(Outcome::Clean)
 }
@@ -232,7 +234,7 @@ fn one_test(args: &Args, test: Test, out: &mut Output) -> Result<Outcome, Error>
     if out.is_json() {
         out.json(&rows)?
     } else {
-        report::detail(&rows, out)?
+        report::detail(&rows, peer.control.peer(), out)?
     }
     Ok(Outcome::Clean)
 }
@@ -249,13 +251,14 @@ fn measure(
     } else {
         &Transport::ALL[..]
     };
+    let over = peer.place.over()?;
     let progress = Progress::new(jobs.len());
     let mut rows = Vec::new();
     let mut said = Vec::new();
     for (job, unit, title) in jobs {
         progress.say(title.clone());
         let measured = bench::measure(peer, job, transports, amount, &progress)?;
-        rows.push(Row::new(title.clone(), job, *unit, &measured));
+        rows.push(Row::new(title.clone(), job, *unit, &over, &measured));
         said.extend(measured.notes);
     }
     drop(progress);
@@ -283,6 +286,16 @@ impl Args {
                 self.server && self.test != Goal::Summary,
                 "TEST",
                 "the client, not the server",
+            ),
+            (
+                self.port.is_some() && !self.server && self.address.is_none(),
+                "--port",
+                "--server, or a test with an ADDRESS",
+            ),
+            (
+                self.port == Some(0) && !self.server,
+                "--port 0",
+                "--server, which then takes a free port",
             ),
             (
                 self.address.is_some() && is_ring,
@@ -323,10 +336,6 @@ impl Args {
                 "tests, not allreduce",
             ),
         ];
-        if let Some(mtu) = self.mtu.filter(|mtu| !MTUS.contains(mtu)) {
-            let all = MTUS.map(|mtu| mtu.to_string()).join(", ");
-            return Err(Error::new(format!("--mtu is one of {all}, not {mtu}")));
-        }
         match refused.into_iter().find(|(refused, ..)| *refused) {
             Some((_, option, place)) => Err(Error::new(format!("{option} is for {place}"))),
             None => Ok(()),
@@ -354,23 +363,23 @@ impl Args {
                 "an atomic operation has {WORD} bytes, not {bytes}"
             )));
         }
+        if !(1..=Job::MAX_BYTES).contains(&bytes) {
+            let most = Job::MAX_BYTES;
+            return Err(Error::new(format!("--size is 1 to {most}, not {bytes}")));
+        }
         Ok(Job {
             test,
             qp_type,
-            bytes: within("--size", bytes, Job::MAX_BYTES)?,
-            qps: within("--qps", self.qps.unwrap_or(1), Job::MAX_QPS)?,
+            bytes,
+            qps: self.qps.unwrap_or(1),
             bidirectional: self.bidirectional,
-            depth: self.depth()?,
+            depth: self.depth(),
             mtu: ETHERNET_MTU,
         })
     }
 
     fn allreduce(&self) -> Result<allreduce::Plan, Error> {
         let ranks = self.ranks.unwrap_or(4);
-        if !(2..=allreduce::Rank::MOST).contains(&ranks) {
-            let most = allreduce::Rank::MOST;
-            return Err(Error::new(format!("--ranks is 2 to {most}, not {ranks}")));
-        }
         let float = size_of::<f32>();
         let bytes = self.size.unwrap_or(16 << 20);
         let most = allreduce::Rank::MOST_ELEMENTS * float;
@@ -390,8 +399,8 @@ impl Args {
         })
     }
 
-    fn depth(&self) -> Result<usize, Error> {
-        within("--depth", self.depth.unwrap_or(128), Job::MAX_DEPTH)
+    fn depth(&self) -> usize {
+        self.depth.unwrap_or(128)
     }
 
     /// The path MTU: as asked for, or the largest that both ports have.
@@ -415,17 +424,13 @@ impl Args {
 
     fn peer(&self) -> Result<Peer, Error> {
         match &self.address {
-            Some(address) => Peer::connect(address, self.port, &self.device),
+            Some(address) => Peer::connect(address, self.port.unwrap_or(PORT), &self.device),
             None => Peer::spawn(&self.device),
         }
     }
 }
 
-/// `value`, if it is 1 to `most`.
-fn within(option: &str, value: usize, most: usize) -> Result<usize, Error> {
-    if (1..=most).contains(&value) {
-        Ok(value)
-    } else {
-        Err(Error::new(format!("{option} is 1 to {most}, not {value}")))
-    }
+/// Takes one of [`MTUS`].
+fn mtus() -> impl TypedValueParser<Value = usize> {
+    PossibleValuesParser::new(MTUS).map(|text| text.parse().expect("they are numbers"))
 }

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::outcome::Error;
+use crate::perf::control::Lifeline;
 
 /// Longest silence of the other end inside a run.
 pub(crate) const STALL: Duration = Duration::from_secs(10);
@@ -12,11 +13,16 @@ pub(crate) const STALL: Duration = Duration::from_secs(10);
 /// Empty polls between two looks at the clock.
 const LOOK: u32 = 1024;
 
-/// Counts empty polls, yields the processor after each, and gives up after a time.
+/// Silence after which it is asked whether the other end is still there.
+const DOUBT: Duration = Duration::from_millis(200);
+
+/// Counts empty polls, yields the processor after each, and gives up after a time, or sooner where
+/// it knows that the other end is gone.
 pub(crate) struct Patience {
     empty: u32,
     since: Option<Instant>,
     limit: Duration,
+    lifeline: Option<Lifeline>,
 }
 
 impl Default for Patience {
@@ -33,6 +39,15 @@ impl Patience {
             empty: 0,
             since: None,
             limit,
+            lifeline: None,
+        }
+    }
+
+    /// The same, and gives up once the other end is gone.
+    pub(crate) fn watching(self, lifeline: &Lifeline) -> Self {
+        Self {
+            lifeline: Some(lifeline.clone()),
+            ..self
         }
     }
 
@@ -58,6 +73,10 @@ impl Patience {
         let silence = self.since.get_or_insert_with(Instant::now).elapsed();
         if silence > self.limit {
             return Err(silent(self.limit));
+        }
+        match &self.lifeline {
+            Some(lifeline) if silence > DOUBT => lifeline.check()?,
+            _ => {}
         }
         Ok(silence)
     }

@@ -40,7 +40,8 @@ impl Peer {
         let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None)
             .map_err(cannot("make a socket pair for the second process"))?;
         let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let place = Place::new(Role::Client, localhost, choice)?;
+        let control = Control::new(ours, "the second process on this machine".into())?;
+        let place = Place::new(Role::Client, localhost, choice, &control)?;
         // The link stays good when the file is replaced meanwhile, as by a compiler.
         let child = Command::new("/proc/self/exe")
             .args(["perf", "--second-process"])
@@ -50,7 +51,7 @@ impl Peer {
             .spawn()
             .map_err(cannot("start a second process"))?;
         Self {
-            control: Control::new(ours, "the second process".into())?,
+            control,
             place,
             _child: Some(Reaped(child)),
         }
@@ -76,9 +77,10 @@ impl Peer {
                         .local_addr()
                         .map_err(cannot("use the connection"))?
                         .ip();
+                    let control = Control::new(stream.into(), format!("the server at {address}"))?;
                     return Self {
-                        control: Control::new(stream.into(), format!("the server at {address}"))?,
-                        place: Place::new(Role::Client, local, choice)?,
+                        place: Place::new(Role::Client, local, choice, &control)?,
+                        control,
                         _child: None,
                     }
                     .greet(local == address.ip());

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::outcome::Error;
+use crate::perf::control::Lifeline;
 use crate::perf::endpoint::{Endpoint, Place, Ran, parse_address, round_trips};
 use crate::perf::job::{Job, QpType, Role, Shape, Test};
 use crate::perf::patience::{Patience, STALL};
@@ -60,6 +61,7 @@ mod word {
 pub(crate) struct Rdma {
     job: Job,
     role: Role,
+    lifeline: Lifeline,
     context: Context,
     gid_index: u8,
     cq: Cq,
@@ -220,6 +222,7 @@ impl Rdma {
         Ok(Self {
             job: *job,
             role: place.role,
+            lifeline: place.lifeline.clone(),
             gid_index: device.gid_index,
             cq,
             mr,
@@ -409,7 +412,7 @@ impl Rdma {
         }
         // Who only serves sees nothing until the end, so it waits as long as a slow run takes.
         let slow = Duration::from_secs(total.saturating_mul(self.job.bytes as u64) >> 24);
-        let mut patience = Patience::until(STALL + slow);
+        let mut patience = Patience::until(STALL + slow).watching(&self.lifeline);
         let mut lost_after = LOST;
         let mut elapsed = None;
         let mut last_came = Instant::now();
@@ -501,7 +504,7 @@ impl Rdma {
 
     /// Takes completions until the first queue pair has at most `most` messages outstanding.
     fn drain(&mut self, most: usize) -> Result<(), Error> {
-        let mut patience = Patience::default();
+        let mut patience = Patience::default().watching(&self.lifeline);
         while self.lanes[0].outstanding > most {
             if !self.take()? {
                 patience.missed()?;
@@ -513,7 +516,7 @@ impl Rdma {
     /// Polls the last byte of what the other end writes.
     fn await_byte(&mut self, number: u64) -> Result<(), Error> {
         let last = self.layout.theirs(0) + self.job.bytes - 1;
-        let mut patience = Patience::default();
+        let mut patience = Patience::default().watching(&self.lifeline);
         while self.mr.load_u8(last) != number as u8 {
             // A failed connection is seen in the completion queue only.
             if patience.wait()? > LOST {
@@ -525,7 +528,7 @@ impl Rdma {
 
     /// Polls the completion queue for the message after `before`.
     fn await_message(&mut self, before: u64) -> Result<(), Error> {
-        let mut patience = Patience::default();
+        let mut patience = Patience::default().watching(&self.lifeline);
         while self.tally.received == before {
             if !self.take()? {
                 patience.missed()?;

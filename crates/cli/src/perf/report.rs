@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::outcome::Error;
 use crate::output::{self, Output};
 use crate::perf::bench::Measured;
+use crate::perf::device::Over;
 use crate::perf::job::{Job, QpType, Shape, Test, Transport};
 use crate::perf::series::{Figures, Unit};
 use crate::perf::units;
@@ -22,6 +23,9 @@ pub(crate) struct Row {
     pub(crate) bidirectional: bool,
     pub(crate) depth: usize,
     pub(crate) mtu: usize,
+    /// What RDMA ran over.
+    #[serde(flatten)]
+    pub(crate) over: Over,
     /// The figure of RDMA.
     pub(crate) value: Option<f64>,
     /// What all values of this row are in.
@@ -36,7 +40,13 @@ pub(crate) struct Row {
 
 impl Row {
     /// The row of one job.
-    pub(crate) fn new(figure: String, job: &Job, unit: Unit, measured: &Measured) -> Self {
+    pub(crate) fn new(
+        figure: String,
+        job: &Job,
+        unit: Unit,
+        over: &Over,
+        measured: &Measured,
+    ) -> Self {
         let transports: Vec<Figures> = measured
             .series
             .iter()
@@ -53,6 +63,7 @@ impl Row {
             bidirectional: job.bidirectional,
             depth: job.depth,
             mtu: job.mtu,
+            over: over.clone(),
             value,
             unit: unit.name(),
             vs_tcp: versus(Transport::Tcp),
@@ -83,7 +94,7 @@ fn value_of(transports: &[Figures], which: Transport) -> Option<f64> {
 }
 
 /// Prints the overview: a line per figure, the transports side by side.
-pub(crate) fn overview(rows: &[Row], out: &mut Output) -> Result<(), Error> {
+pub(crate) fn overview(rows: &[Row], peer: &str, out: &mut Output) -> Result<(), Error> {
     let header = [
         "figure", "RDMA", "TCP", "RDMA/TCP", "UDP", "RDMA/UDP", "unit",
     ];
@@ -100,11 +111,12 @@ pub(crate) fn overview(rows: &[Row], out: &mut Output) -> Result<(), Error> {
         ]
     });
     table(&header, lines, &[0, 6], out)?;
-    writeln!(out, "\n{}", meaning(rows))
+    writeln!(out, "\n{}", meaning(rows))?;
+    place(rows, peer, out)
 }
 
 /// Prints the results of one test: a line per size and transport.
-pub(crate) fn detail(rows: &[Row], out: &mut Output) -> Result<(), Error> {
+pub(crate) fn detail(rows: &[Row], peer: &str, out: &mut Output) -> Result<(), Error> {
     let lines = rows
         .iter()
         .flat_map(|row| row.transports.iter().map(move |f| (row, f)));
@@ -152,7 +164,16 @@ pub(crate) fn detail(rows: &[Row], out: &mut Output) -> Result<(), Error> {
         });
         table(&header, lines, &[1], out)?;
     }
-    writeln!(out, "\n{}", meaning(rows))
+    writeln!(out, "\n{}", meaning(rows))?;
+    place(rows, peer, out)
+}
+
+/// A sentence on where they were measured: between which ends, over what.
+fn place(rows: &[Row], peer: &str, out: &mut Output) -> Result<(), Error> {
+    let Some(Row { over, mtu, .. }) = rows.first() else {
+        return Ok(());
+    };
+    writeln!(out, "RDMA ran over {over}, path MTU {mtu}, to {peer}.")
 }
 
 /// A sentence on what the rows show.

@@ -29,13 +29,17 @@ pub(crate) fn forever(port: u16, choice: &Choice) -> Result<Outcome, Error> {
         let (stream, client) = listener
             .accept()
             .map_err(cannot(format_args!("accept on TCP port {port}")))?;
+        let client = canonical(client);
         note(format_args!("{client} connected"));
         let ended = stream
             .local_addr()
             .map_err(cannot("use the connection"))
-            .and_then(|local| Place::new(Role::Server, local.ip().to_canonical(), choice))
-            .and_then(|place| Ok((place, Control::new(stream.into(), client.to_string())?)))
-            .and_then(|(place, mut control)| session(&mut control, &place));
+            .and_then(|local| {
+                let mut control = Control::new(stream.into(), "the client".into())?;
+                let local = local.ip().to_canonical();
+                let place = Place::new(Role::Server, local, choice, &control)?;
+                session(&mut control, &place)
+            });
         match ended {
             Ok(()) => note(format_args!("{client} is done")),
             Err(error) => note(format_args!("{client}: {error}")),
@@ -47,7 +51,7 @@ pub(crate) fn forever(port: u16, choice: &Choice) -> Result<Outcome, Error> {
 pub(crate) fn first_process(choice: &Choice) -> Result<Outcome, Error> {
     let localhost = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let mut control = peer::first_process()?;
-    let place = Place::new(Role::Server, localhost, choice)?;
+    let place = Place::new(Role::Server, localhost, choice, &control)?;
     // What fails in a session is the connection, and then the first process is gone or tells.
     let _ = session(&mut control, &place);
     Ok(Outcome::Clean)
@@ -71,6 +75,14 @@ fn listen(port: u16) -> io::Result<TcpListener> {
             _ => Err(error),
         },
     )
+}
+
+/// IPv4 clients reach a socket for both as mapped addresses; people know them as IPv4.
+fn canonical(client: SocketAddr) -> SocketAddr {
+    match client.ip().to_canonical() {
+        v4 @ IpAddr::V4(_) => (v4, client.port()).into(),
+        IpAddr::V6(_) => client,
+    }
 }
 
 fn note(text: std::fmt::Arguments<'_>) {

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::outcome::Error;
+use crate::perf::control::Lifeline;
 use crate::perf::endpoint::{Endpoint, Place, Ran, cannot, parse_address, round_trips};
 use crate::perf::job::{Job, Role, Shape, Test};
 use crate::perf::patience::Patience;
@@ -81,7 +82,7 @@ impl Udp {
             flow.incoming.end += if receives { total } else { 0 };
         }
         let start = Instant::now();
-        let mut patience = Patience::default();
+        let mut patience = Patience::default().watching(&self.flows[0].lifeline);
         let mut patient = LOST;
         loop {
             let (mut sent, mut received, mut done) = (false, false, true);
@@ -200,6 +201,7 @@ const LAST: u8 = 0x80;
 /// One socket with a stream each way.
 struct Flow {
     socket: UdpSocket,
+    lifeline: Lifeline,
     cut: Cut,
     /// Segments of one send: 1 where the kernel does not segment.
     segments: usize,
@@ -280,6 +282,7 @@ impl Flow {
         let memory = vec![0x5A; job.bytes.min(MEMORY + job.mtu)];
         Ok(Self {
             socket,
+            lifeline: place.lifeline.clone(),
             cut,
             segments,
             outgoing: Outgoing {
@@ -386,7 +389,7 @@ impl Flow {
         for segment in message.chunks_mut(self.cut.segment(0)) {
             segment[0] = mark;
         }
-        let mut patience = Patience::default();
+        let mut patience = Patience::default().watching(&self.lifeline);
         let most = self.segments * self.cut.segment(0);
         for part in message.chunks(most) {
             while !put(&self.socket, part)? {
@@ -405,7 +408,7 @@ impl Flow {
         mark: Option<u8>,
         lost: Duration,
     ) -> Result<Option<u8>, Error> {
-        let mut patience = Patience::default();
+        let mut patience = Patience::default().watching(&self.lifeline);
         let mut current = mark;
         let mut missing = bytes;
         loop {

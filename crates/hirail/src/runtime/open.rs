@@ -31,28 +31,13 @@ const ASSUMED_RATE_BPS: u64 = 100_000_000_000;
 /// Opens the device called `name`.
 pub(crate) fn by_name(name: &str, config: &Config) -> Result<Context, Error> {
     let all = devices::list().map_err(Error::Interfaces)?;
-    let Some(device) = all.iter().find(|device| device.name == name) else {
-        let known = all.into_iter().map(|device| device.name).collect();
-        return Err(Error::NoSuchDevice {
-            name: name.to_owned(),
-            known,
-        });
-    };
-    open(device, &all, config)
+    open(devices::by_name(&all, name)?, &all, config)
 }
 
 /// Opens the device that has `address`.
 pub(crate) fn by_address(address: IpAddr, config: &Config) -> Result<Context, Error> {
     let all = devices::list().map_err(Error::Interfaces)?;
-    let has_it = |device: &&NetDevice| {
-        let is_loopback = device.kind == Kind::Loopback && address.is_loopback();
-        is_loopback || device.gids.iter().any(|gid| gid.gid.to_ip() == address)
-    };
-    let device = all
-        .iter()
-        .find(has_it)
-        .ok_or(Error::NoSuchAddress { address })?;
-    open(device, &all, config)
+    open(devices::by_address(&all, address)?, &all, config)
 }
 
 fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Context, Error> {

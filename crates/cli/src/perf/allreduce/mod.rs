@@ -237,10 +237,15 @@ impl Ring {
         for (number, rank) in self.ranks.iter_mut().enumerate() {
             rank.control.send(&ask(number))?;
         }
-        self.ranks
-            .iter_mut()
-            .map(|rank| rank.control.answer())
-            .collect()
+        let answers = self.ranks.iter_mut().map(|rank| rank.control.answer());
+        let answers: Result<Vec<_>, _> = answers.collect();
+        if answers.is_err() {
+            // One that is gone is why its neighbours fail.
+            self.ranks
+                .iter()
+                .try_for_each(|rank| rank.control.is_alive())?;
+        }
+        answers
     }
 
     /// The time that the slowest rank took for `times` all-reduces of fresh vectors.

@@ -129,6 +129,20 @@ impl<'a> Mad<'a> {
         }
     }
 
+    /// The bytes of a connection management message. `ece` is the vendor's part of the options that
+    /// a REQ or REP may carry, 0 for none.
+    pub fn cm_bytes(message: &cm::Message<'_>, transaction_id: u64, ece: u32) -> [u8; Mad::LEN] {
+        let header = MadHeader {
+            attribute_modifier: ece,
+            ..MadHeader::cm(message.attribute(), transaction_id)
+        };
+        Mad {
+            header,
+            data: &message.to_bytes(),
+        }
+        .to_bytes()
+    }
+
     /// The kind of a connection management message.
     pub fn cm_attribute(&self) -> Option<CmAttribute> {
         match self.header.class {

@@ -108,6 +108,8 @@ fn packets_to_qp1_are_cm_messages() {
         if headers.bth().dest_qp == Qpn::GSI {
             let mad = Mad::parse(payload).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(mad.to_bytes(), payload, "{name}");
+            let message = mad.cm().expect(name);
+            assert_eq!(&message.to_bytes(), mad.data, "{name}: {message:?}");
             *kinds
                 .entry(mad.cm_attribute().expect(name).name())
                 .or_insert(0) += 1;

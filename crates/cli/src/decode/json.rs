@@ -390,13 +390,18 @@ fn cm_json(message: &Message<'_>) -> Value {
         Message::Dreq {
             ids: both,
             remote_qpn,
+            ..
         } => {
             let mut value = ids(*both);
             value["remote_qpn"] = remote_qpn.value().into();
             value
         }
-        Message::Rtu(both) | Message::Drep(both) | Message::Lap(both) | Message::Apr(both) => {
-            ids(*both)
+        Message::Rtu(note) | Message::Drep(note) => ids(note.ids),
+        Message::Lap(both) => ids(*both),
+        Message::Apr(apr) => {
+            let mut value = ids(apr.ids);
+            value["status"] = apr.status.into();
+            value
         }
         Message::SidrReq(req) => json!({
             "request_id": req.request_id,

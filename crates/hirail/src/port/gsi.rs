@@ -41,9 +41,9 @@ pub(super) fn addressee(ib: &[u8]) -> Option<Addressee> {
         Message::Rej(rej) => by_id(rej.ids.remote),
         Message::Rep(rep) => by_id(rep.ids.remote),
         Message::Dreq { ids, .. } => by_id(ids.remote),
-        Message::Rtu(ids) | Message::Drep(ids) | Message::Lap(ids) | Message::Apr(ids) => {
-            by_id(ids.remote)
-        }
+        Message::Rtu(note) | Message::Drep(note) => by_id(note.ids.remote),
+        Message::Lap(ids) => by_id(ids.remote),
+        Message::Apr(apr) => by_id(apr.ids.remote),
         Message::SidrRep(rep) => by_id(rep.request_id),
     }
 }

@@ -63,11 +63,12 @@ impl Follower {
                 return story;
             }
             Message::Mra(mra) => (mra.ids, None),
-            Message::Rtu(ids) => (*ids, Some(CmState::Established)),
+            Message::Rtu(note) => (note.ids, Some(CmState::Established)),
             Message::Rej(rej) => (rej.ids, Some(CmState::Rejected(rej.reason))),
             Message::Dreq { ids, .. } => (*ids, Some(CmState::Disconnecting)),
-            Message::Drep(ids) => (*ids, Some(CmState::Disconnected)),
-            Message::Lap(ids) | Message::Apr(ids) => (*ids, None),
+            Message::Drep(note) => (note.ids, Some(CmState::Disconnected)),
+            Message::Lap(ids) => (*ids, None),
+            Message::Apr(apr) => (apr.ids, None),
         };
         let (ids, state) = state;
         story.connection = self.exchange(source, dest, ids);

@@ -73,13 +73,14 @@
 //! A thread that polls a completion queue ([`Cq::poll`], [`Cq::wait_polling`]) drives the device
 //! itself: the lowest latency, at the price of a processor. A thread that sleeps ([`Cq::wait`],
 //! [`CompletionChannel`]) or awaits leaves it to a thread of the device, and so does a program that
-//! is busy elsewhere: peers read and write its memory all the same. Handles are cheap to clone, and
-//! any of them may be used by any number of threads.
+//! is busy elsewhere: peers read and write its memory all the same. Handles are cheap to clone (but
+//! for [`Mr`], whose drop takes the memory back), and any of them may be used by any number of
+//! threads.
 //!
 //! Acknowledgements leave a moment after the completion that shows a message to its receiver, so
-//! that answers go first. A process that ends right after one should drop its handles first
-//! (returning from `main` does; `std::process::exit` does not), or the sender may never hear that
-//! its message arrived.
+//! that answers go first. What is owed when the process exits (returning from `main`,
+//! `std::process::exit`) is sent then. One that is killed or aborts sends nothing more, and the
+//! sender of its last message may never hear that it arrived.
 //!
 //! # Memory
 //!

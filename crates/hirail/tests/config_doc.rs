@@ -30,7 +30,7 @@ Both ends need not be alike: RoCE v2 from a raw port reaches a UDP port, a card 
 UDP port 4791 is shared with the other processes in both cases, so that queue pair numbers do not
 collide. All settings above but `port.segmentation`, `port.coalescing` and `port.receive_buffer` apply
 as well; what is about the link is in `RawOptions`: `flow_control`, `versions`, `vlan`,
-`ack_priority`, `speed_mbps`, `receive_buffer` and `watermarks`. 
+`ack_priority`, `speed_mbps`, `receive_buffer` and `watermarks`.
 Two namespaces make two hosts to try it:
 
     ip netns add a; ip netns add b
@@ -47,7 +47,7 @@ fn configuration_is_documented() {
         "# Configuration\n\n\
          Nothing needs to be configured. What can be: by environment variables, and by a TOML file that\n\
          `HIRAIL_CONFIG` names. Variables win over the file. A name that does not exist is refused, with\n\
-         the nearest one that does.\n\n\
+         the nearest one that does, by whatever opens a device and by every command of `hirail`.\n\n\
          | in the file | variable | what it does; what applies without it | values |\n\
          | --- | --- | --- | --- |\n",
     );

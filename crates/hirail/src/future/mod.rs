@@ -46,6 +46,41 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Several requests at once
+//!
+//! A future borrows the list of slices that it was given. `tokio::join!` keeps its futures beyond
+//! the expressions that make them, so a list that stands in such an expression would be gone too
+//! early (the compiler says "temporary value dropped while borrowed"). Give the lists names first:
+//!
+//! ```
+//! # use hirail::future::{AsyncQp, Dispatcher};
+//! # use hirail::{Access, ConnectOptions, Faults, MemoryNetwork};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), hirail::Error> {
+//! # let network = MemoryNetwork::new(Faults::default());
+//! # let context = network.open("192.0.2.1".parse().unwrap())?;
+//! # let (pd, dispatcher) = (context.alloc_pd()?, Dispatcher::new(&context)?);
+//! # let qp = AsyncQp::build(&dispatcher, &pd, |qp| qp.max_send_wr(16))?;
+//! # qp.qp().connect(&qp.qp().endpoint(0)?, &ConnectOptions::new(&context, 0))?;
+//! # let mr = pd.register(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+//! # let peer_memory = mr.remote().offset(2048);
+//! mr.write(0, b"head");
+//! mr.write(100, b"body");
+//! let (head, body) = ([mr.slice(0..4)], [mr.slice(100..104)]);
+//! let (first, second) = tokio::join!(
+//!     qp.write(&head, peer_memory),
+//!     qp.write(&body, peer_memory.offset(4)),
+//! );
+//! first.and(second)?;
+//! assert_eq!(mr.to_vec(2048, 8), b"headbody");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What `tokio::spawn` starts must own what it uses: an `async move` block that holds the [`AsyncQp`]
+//! (or an `Arc` of it, for many tasks) and the [`Mr`](crate::Mr) may write its lists where they are
+//! needed.
 
 mod cq;
 mod dispatcher;

@@ -30,6 +30,7 @@ use hirail_rnic::pacing::DcqcnParams;
 use hirail_vocab::CcParam;
 
 use crate::port::PortOptions;
+use crate::runtime::faults::Faults;
 
 /// What can be configured. [`Default`] is what applies without any configuration.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -40,6 +41,8 @@ pub struct Config {
     pub segmentation: Auto,
     /// File that records every packet.
     pub pcap: Option<PathBuf>,
+    /// Faults on purpose.
+    pub faults: Faults,
     /// Loss recovery of new queue pairs.
     pub recovery: RecoveryKind,
     /// Most bytes in flight to one destination, where the default is not right.
@@ -107,6 +110,26 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "pcapng file that records every packet of the port; none",
         values: "a path",
         set: |config, text| (!text.is_empty()).then(|| config.pcap = Some(PathBuf::from(text))),
+    },
+    Setting {
+        key: "faults",
+        variable: "HIRAIL_FAULTS",
+        meaning: "faults on purpose that strike what arrives, such as drop=1%,delay=50us \
+                  (docs/faults.md); none",
+        values: "faults such as drop=1%,delay=50us",
+        set: |config, text| {
+            let seed = config.faults.seed;
+            config.faults = text.parse().ok()?;
+            config.faults.seed = seed;
+            Some(())
+        },
+    },
+    Setting {
+        key: "seed",
+        variable: "HIRAIL_SEED",
+        meaning: "seed of the faults; 0",
+        values: "a whole number",
+        set: |config, text| text.parse().map(|seed| config.faults.seed = seed).ok(),
     },
     Setting {
         key: "port.segmentation",
@@ -435,7 +458,7 @@ impl File<'_> {
 }
 
 /// The known name that is most like `name`, if one is like it at all.
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     known
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= candidate.len() / 3)

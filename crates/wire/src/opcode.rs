@@ -312,6 +312,13 @@ impl Operation {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 
+    /// Whether a packet with it takes a receive work request for its message: the first of a SEND,
+    /// and of a WRITE the one with the immediate.
+    #[inline]
+    pub const fn claims_receive(self) -> bool {
+        self.is_send() && self.starts_message() || self.is_write() && self.has_imm()
+    }
+
     /// Whether its end takes a receive work request: SENDs, and WRITEs with immediate.
     #[inline]
     pub const fn consumes_receive(self) -> bool {

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use hirail_rnic::transmit::{OpenClasses, Run};
 use hirail_rnic::{GidEntry, Instant, Span, Timer};
 use hirail_vocab::{Counter, DropReason};
-use hirail_wire::Headers;
+use hirail_wire::{Headers, Qpn};
 
 use super::link::{Arrival, Link, Outcome, Sink};
 use super::{Rnic, Threads};
@@ -199,5 +199,17 @@ impl Sink for Receive<'_> {
 
     fn gids(&mut self, table: &[GidEntry]) {
         self.rnic.device.set_gids(table.to_vec());
+    }
+
+    fn starve(&mut self, qpn: Qpn) {
+        self.rnic.device.starve(qpn);
+    }
+
+    fn kill(&mut self, qpn: Qpn) {
+        self.rnic.device.kill(self.now, qpn);
+    }
+
+    fn port(&mut self, is_up: bool) {
+        self.rnic.set_port(is_up);
     }
 }

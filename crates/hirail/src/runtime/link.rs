@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use hirail_rnic::transmit::{Budget, OpenClasses, Run};
 use hirail_rnic::{GidEntry, Instant, PacketMeta};
 use hirail_vocab::{Counter, DropReason, LinkKind};
-use hirail_wire::Gid;
+use hirail_wire::{Gid, Qpn};
 
 use super::Threads;
 use crate::error::Error;
@@ -28,6 +28,12 @@ pub(crate) trait Sink {
     fn count(&mut self, counter: Counter, amount: u64);
     /// The addresses of the port have changed.
     fn gids(&mut self, table: &[GidEntry]);
+    /// If the next packet of this queue pair needs a receive, there shall be none.
+    fn starve(&mut self, _qpn: Qpn) {}
+    /// This queue pair shall fail.
+    fn kill(&mut self, _qpn: Qpn) {}
+    /// The port has got its link, or lost it.
+    fn port(&mut self, _is_up: bool) {}
 }
 
 /// What became of a run.

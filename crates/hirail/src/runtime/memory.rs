@@ -1,14 +1,12 @@
 //! A link in memory: RNICs of one process, joined by a network with seeded faults. For tests of
 //! programs that must survive loss, without a network and without waiting for one.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use hirail_rnic::host::Fault;
 use hirail_rnic::transmit::{Budget, Flow, Run, Segment, TxPacket};
@@ -16,51 +14,12 @@ use hirail_rnic::{DeviceConfig, GidEntry, PacketMeta, RecoveryKind, RoceVersion}
 use hirail_vocab::{DropReason, LinkKind};
 use hirail_wire::{Gid, IcrcPrefix, PathMtu};
 
+use super::faults::{Faults, FaultyLink};
 use super::link::{Arrival, Link, Outcome, Sink};
 use super::{Rnic, Threads};
 use crate::error::Error;
 use crate::port::{Sweep, sys};
 use crate::verbs::context::Context;
-
-/// What a [`MemoryNetwork`] does to packets. Probabilities are between 0 and 1.
-#[derive(Clone, Copy, Debug)]
-pub struct Faults {
-    /// Seed of all randomness.
-    pub seed: u64,
-    /// A packet vanishes.
-    pub loss: f64,
-    /// A packet arrives twice.
-    pub duplication: f64,
-    /// A packet is held back, so that later ones pass it.
-    pub reordering: f64,
-    /// A bit of a packet is flipped.
-    pub corruption: f64,
-    /// A packet that is ECN-capable is marked "congestion experienced".
-    pub ce_mark: f64,
-    /// Time on the way.
-    pub delay: Duration,
-    /// Loss recovery of the devices on this network.
-    pub recovery: RecoveryKind,
-}
-
-impl Default for Faults {
-    /// A perfect network.
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            loss: 0.0,
-            duplication: 0.0,
-            reordering: 0.0,
-            corruption: 0.0,
-            ce_mark: 0.0,
-            delay: Duration::ZERO,
-            recovery: RecoveryKind::GoBackN,
-        }
-    }
-}
-
-/// How long a reordered packet is held back beyond its delay.
-const HELD_BACK: Duration = Duration::from_micros(200);
 
 /// Packets waiting at one port; more are lost, as in a switch.
 const QUEUE: usize = 4096;
@@ -73,27 +32,19 @@ pub struct MemoryNetwork {
 
 struct Shared {
     faults: Faults,
-    state: Mutex<State>,
-}
-
-struct State {
-    rng: fastrand::Rng,
-    sequence: u64,
-    ports: Vec<Port>,
+    recovery: RecoveryKind,
+    ports: Mutex<Vec<Port>>,
 }
 
 struct Port {
     gid: Gid,
     groups: Vec<Gid>,
-    queue: BinaryHeap<Reverse<Packet>>,
+    queue: VecDeque<Packet>,
     bell: File,
 }
 
-/// A packet on its way: due time in nanoseconds, then the order of sending.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+/// A packet on its way.
 struct Packet {
-    due: u64,
-    sequence: u64,
     source: Gid,
     destination: Gid,
     traffic_class: u8,
@@ -103,17 +54,18 @@ struct Packet {
 }
 
 impl MemoryNetwork {
-    /// A network without ports.
+    /// A network without ports, whose devices recover from losses by go-back-N.
     pub fn new(faults: Faults) -> Self {
-        let state = State {
-            rng: fastrand::Rng::with_seed(faults.seed),
-            sequence: 0,
-            ports: Vec::new(),
-        };
+        Self::with_recovery(faults, RecoveryKind::GoBackN)
+    }
+
+    /// A network without ports, and how its devices recover from losses.
+    pub fn with_recovery(faults: Faults, recovery: RecoveryKind) -> Self {
         Self {
             shared: Arc::new(Shared {
                 faults,
-                state: Mutex::new(state),
+                recovery,
+                ports: Mutex::default(),
             }),
         }
     }
@@ -127,14 +79,14 @@ impl MemoryNetwork {
         let gid = Gid::from_ip(address);
         let bell = File::from(sys::event().map_err(Error::Descriptor)?);
         let index = {
-            let mut state = self.state();
-            state.ports.push(Port {
+            let mut ports = self.ports();
+            ports.push(Port {
                 gid,
                 groups: Vec::new(),
-                queue: BinaryHeap::new(),
+                queue: VecDeque::new(),
                 bell,
             });
-            state.ports.len() - 1
+            ports.len() - 1
         };
         let config = DeviceConfig {
             gids: vec![GidEntry {
@@ -143,7 +95,7 @@ impl MemoryNetwork {
             }],
             port_mtu: PathMtu::Mtu4096,
             seed: u128::from(self.shared.faults.seed) << 64 | index as u128,
-            recovery: self.shared.faults.recovery,
+            recovery: self.shared.recovery,
             ..DeviceConfig::default()
         };
         let link = MemoryLink {
@@ -152,62 +104,41 @@ impl MemoryNetwork {
             buffer: Vec::new(),
         };
         let name = format!("hirail_mem{index}");
-        let rnic = Rnic::start(&name, config, Box::new(link)).map_err(Error::Descriptor)?;
+        // Each port has a fate of its own.
+        let faults = Faults {
+            seed: self.shared.faults.seed.wrapping_add(index as u64),
+            ..self.shared.faults
+        };
+        let link = FaultyLink::around(Box::new(link), &faults);
+        let rnic = Rnic::start(&name, config, link).map_err(Error::Descriptor)?;
         Ok(Context::new(&name, rnic, None))
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn ports(&self) -> std::sync::MutexGuard<'_, Vec<Port>> {
         self.shared
-            .state
+            .ports
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Carries one packet to the port with its destination's address, if there is one.
-    fn carry(&self, flow: &Flow, mut bytes: Vec<u8>) {
-        let faults = &self.shared.faults;
-        let mut state = self.state();
-        let rng = &mut state.rng;
-        if rng.f64() < faults.loss {
-            return;
-        }
-        let mut traffic_class = flow.traffic_class;
-        if traffic_class & 3 != 0 && rng.f64() < faults.ce_mark {
-            traffic_class |= 3;
-        }
-        if rng.f64() < faults.corruption {
-            let at = rng.usize(..bytes.len());
-            bytes[at] ^= 1 << rng.u32(..8);
-        }
-        let copies = if rng.f64() < faults.duplication { 2 } else { 1 };
-        let mut delay = faults.delay;
-        if rng.f64() < faults.reordering {
-            delay += HELD_BACK;
-        }
-        let due = sys::now_ns() + delay.as_nanos() as u64;
-        let State {
-            sequence, ports, ..
-        } = &mut *state;
+    fn carry(&self, flow: &Flow, bytes: &[u8]) {
+        let mut ports = self.ports();
         let is_reached = |port: &&mut Port| {
             port.gid == flow.destination || port.groups.contains(&flow.destination)
         };
         for port in ports.iter_mut().filter(is_reached) {
-            for _ in 0..copies {
-                *sequence += 1;
-                if port.queue.len() == QUEUE {
-                    continue;
-                }
-                port.queue.push(Reverse(Packet {
-                    due,
-                    sequence: *sequence,
-                    source: flow.source,
-                    destination: flow.destination,
-                    traffic_class,
-                    hop_limit: flow.hop_limit,
-                    bytes: bytes.clone(),
-                }));
-                let _ = (&port.bell).write(&1u64.to_ne_bytes());
+            if port.queue.len() == QUEUE {
+                continue;
             }
+            port.queue.push_back(Packet {
+                source: flow.source,
+                destination: flow.destination,
+                traffic_class: flow.traffic_class,
+                hop_limit: flow.hop_limit,
+                bytes: bytes.to_vec(),
+            });
+            let _ = (&port.bell).write(&1u64.to_ne_bytes());
         }
     }
 }
@@ -221,7 +152,7 @@ struct MemoryLink {
 impl Drop for MemoryLink {
     fn drop(&mut self) {
         // Nobody is at this address any more.
-        let port = &mut self.network.state().ports[self.index];
+        let port = &mut self.network.ports()[self.index];
         port.gid = Gid::default();
         port.groups.clear();
         port.queue.clear();
@@ -275,26 +206,25 @@ impl Link for MemoryLink {
     }
 
     fn readable(&self) -> io::Result<Vec<OwnedFd>> {
-        let state = self.network.state();
-        Ok(vec![
-            state.ports[self.index].bell.as_fd().try_clone_to_owned()?,
-        ])
+        let ports = self.network.ports();
+        Ok(vec![ports[self.index].bell.as_fd().try_clone_to_owned()?])
     }
 
     fn receive(&mut self, _sweep: Sweep, sink: &mut dyn Sink) -> usize {
-        let mut due = Vec::new();
+        let mut arrived = Vec::new();
         {
-            let mut state = self.network.state();
-            let now = sys::now_ns();
-            let port = &mut state.ports[self.index];
-            while due.len() < 64 && port.queue.peek().is_some_and(|next| next.0.due <= now) {
-                due.extend(port.queue.pop().map(|next| next.0));
+            let mut ports = self.network.ports();
+            let port = &mut ports[self.index];
+            while arrived.len() < 64
+                && let Some(packet) = port.queue.pop_front()
+            {
+                arrived.push(packet);
             }
             if port.queue.is_empty() {
                 let _ = (&port.bell).read(&mut [0; 8]);
             }
         }
-        for packet in &due {
+        for packet in &arrived {
             let Some((ib, icrc)) = packet.bytes.split_last_chunk::<4>() else {
                 sink.refused(DropReason::Truncated);
                 continue;
@@ -313,7 +243,7 @@ impl Link for MemoryLink {
             };
             sink.packet(Arrival { meta, ib });
         }
-        due.len()
+        arrived.len()
     }
 
     fn transmit(&mut self, runs: &[Run<Threads>], outcomes: &mut Vec<Outcome>) -> bool {
@@ -327,7 +257,7 @@ impl Link for MemoryLink {
                     outcome.faulted = true;
                     break;
                 }
-                self.network.carry(run.flow(), self.buffer.clone());
+                self.network.carry(run.flow(), &self.buffer);
                 outcome.taken += 1;
             }
             outcomes.push(outcome);
@@ -336,12 +266,12 @@ impl Link for MemoryLink {
     }
 
     fn join(&mut self, group: Gid) -> Result<(), Error> {
-        self.network.state().ports[self.index].groups.push(group);
+        self.network.ports()[self.index].groups.push(group);
         Ok(())
     }
 
     fn leave(&mut self, group: Gid) {
-        self.network.state().ports[self.index]
+        self.network.ports()[self.index]
             .groups
             .retain(|joined| *joined != group);
     }

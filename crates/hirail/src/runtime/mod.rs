@@ -11,6 +11,7 @@
 mod attention;
 pub(crate) mod driver;
 mod exit;
+pub(crate) mod faults;
 mod gids;
 pub(crate) mod link;
 pub(crate) mod memory;
@@ -79,6 +80,8 @@ pub(crate) struct Rnic {
     publisher: Mutex<Publisher>,
     /// Work arrived while somebody else drove; whoever lets go of the driver looks again.
     rung: AtomicBool,
+    /// The port has a link.
+    port_up: AtomicBool,
     /// Who waits for which completion queue.
     channels: RwLock<BTreeMap<CqId, Weak<dyn Notify>>>,
     /// Asynchronous events not fetched yet.
@@ -101,6 +104,7 @@ impl Rnic {
             driver: Mutex::new(Driver::new(link)),
             publisher: Mutex::new(Publisher::new(name, kind)?),
             rung: AtomicBool::new(false),
+            port_up: AtomicBool::new(true),
             channels: RwLock::new(BTreeMap::new()),
             events: crate::verbs::event::EventQueue::new()?,
             progress,
@@ -243,6 +247,21 @@ impl Rnic {
             }
             Ok(())
         })
+    }
+
+    /// Whether the port has a link.
+    pub(crate) fn is_port_up(&self) -> bool {
+        self.port_up.load(Ordering::Relaxed)
+    }
+
+    /// The port got its link or lost it.
+    pub(crate) fn set_port(&self, is_up: bool) {
+        self.port_up.store(is_up, Ordering::Relaxed);
+        self.raise(if is_up {
+            AsyncEvent::PortActive
+        } else {
+            AsyncEvent::PortErr
+        });
     }
 
     /// Shows the counters to readers outside.

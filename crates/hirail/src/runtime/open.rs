@@ -8,6 +8,7 @@ use hirail_rnic::{DeviceConfig, GidEntry, RoceVersion, Span, WindowConfig};
 use hirail_wire::Qpn;
 
 use super::Rnic;
+use super::faults::FaultyLink;
 use super::gids::GidWatch;
 use super::udp::{Segmentation, UdpLink};
 use crate::config::{Auto, Config};
@@ -93,7 +94,8 @@ fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Contex
         segmentation,
         has_equal_writes,
     );
-    let rnic = Rnic::start(&device.name, engine, Box::new(link)).map_err(Error::Descriptor)?;
+    let link = FaultyLink::around(Box::new(link), &config.faults);
+    let rnic = Rnic::start(&device.name, engine, link).map_err(Error::Descriptor)?;
     Ok(Context::new(&device.name, rnic, Some(fast_paths)))
 }
 

@@ -108,6 +108,12 @@ impl Context {
         self.rnic().device.config().limits
     }
 
+    /// Whether the port has its link. It always has, but where a fault takes it away
+    /// ([`Faults::flap`](crate::Faults::flap)).
+    pub fn is_port_up(&self) -> bool {
+        crate::fork::check().is_ok() && self.rnic().is_port_up()
+    }
+
     /// The port's GID table. It follows the addresses of the interface: `AsyncEvent::GidChange` is
     /// raised when it has changed. A GID keeps its index as long as the address exists; the place of
     /// one that is gone has a GID of zeros until another address takes it. A forked child has no

@@ -5,6 +5,7 @@ mod datagrams;
 mod drops;
 mod errors;
 mod memory;
+mod misfortune;
 mod operations;
 mod progress;
 mod queues;

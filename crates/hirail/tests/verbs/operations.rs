@@ -5,7 +5,7 @@ use hirail::{
     SendWr, WcOpcode, WcPayload, WcStatus,
 };
 
-use crate::side::{PATIENCE, Side, pair, pair_with, pattern};
+use crate::side::{PATIENCE, Side, pair, pair_recovering, pair_with, pattern};
 
 const SOME: usize = 20_000;
 
@@ -213,7 +213,6 @@ fn a_fenced_send_sees_what_was_read() {
 
 fn lossy(recovery: RecoveryKind, len: usize) -> hirail::CounterSnapshot {
     let faults = Faults {
-        recovery,
         seed: 3,
         loss: 0.02,
         duplication: 0.02,
@@ -221,7 +220,7 @@ fn lossy(recovery: RecoveryKind, len: usize) -> hirail::CounterSnapshot {
         corruption: 0.01,
         ..Faults::default()
     };
-    let (a, b) = pair_with(faults, QpType::Rc);
+    let (a, b) = pair_recovering(faults, recovery, QpType::Rc);
     let [from, to] = [&a, &b].map(|side| side.pd.register(len, crate::side::ALL).unwrap());
     from.write(0, &pattern(len));
     for round in 0..5 {
@@ -266,10 +265,9 @@ fn the_adaptive_timer_resends_the_last_packet() {
     let faults = Faults {
         seed: 3,
         loss: 0.2,
-        recovery: RecoveryKind::SelectiveRepeat,
         ..Faults::default()
     };
-    let (a, b) = pair_with(faults, QpType::Rc);
+    let (a, b) = pair_recovering(faults, RecoveryKind::SelectiveRepeat, QpType::Rc);
     for round in 0..300 {
         let eight = [a.mr.slice(..8)];
         a.carry_out(&SendWr::write(round, &eight, b.mr.remote()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hirail::{
     Access, ConnectOptions, Context, Cq, Error, Faults, MemoryNetwork, Mr, Pd, QKey, Qp, QpBuilder,
-    QpType, SendWr, Wc,
+    QpType, RecoveryKind, SendWr, Wc,
 };
 
 /// Every right that goes with addresses that are not zero-based.
@@ -84,7 +84,16 @@ pub(crate) fn connect_qps(a: (&Context, &Qp), b: (&Context, &Qp)) -> Result<(), 
 
 /// Two connected sides on a network with these faults.
 pub(crate) fn pair_with(faults: Faults, qp_type: QpType) -> (Side, Side) {
-    let network = MemoryNetwork::new(faults);
+    pair_recovering(faults, RecoveryKind::GoBackN, qp_type)
+}
+
+/// The same, whose devices recover from losses in this way.
+pub(crate) fn pair_recovering(
+    faults: Faults,
+    recovery: RecoveryKind,
+    qp_type: QpType,
+) -> (Side, Side) {
+    let network = MemoryNetwork::with_recovery(faults, recovery);
     let [a, b] = [1, 2].map(|number| Side::new(&network, number, |qp| qp.qp_type(qp_type)));
     if qp_type == QpType::Ud {
         a.qp.activate_datagram(KEY).unwrap();

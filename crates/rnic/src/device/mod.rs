@@ -5,6 +5,7 @@
 //! never taken under another's.
 
 mod drive;
+mod misfortune;
 mod receive;
 mod verbs;
 

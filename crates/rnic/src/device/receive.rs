@@ -179,6 +179,7 @@ impl<H: Host> Device<H> {
             _ if operation.is_response() => completer::handle_response(cx, q, headers, payload),
             _ => responder::handle_request(cx, q, headers, payload),
         };
+        q.responder.starved = false;
         finish(cx, q);
         result
     }

@@ -156,9 +156,7 @@ fn flush_access(ext: &Ext) -> Access {
 /// A receive WQE for what consumes one; a place for the answer of what must be replayable.
 fn resources<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, headers: &Headers) -> Result<(), Refuse> {
     let operation = headers.opcode().operation();
-    // A SEND takes its WQE at the first packet, a WRITE at the packet with the immediate.
-    let needs_receive = (operation.is_send() && operation.starts_message())
-        || (operation.is_write() && operation.has_imm());
+    let needs_receive = operation.claims_receive();
     if let Some(number) = headers.xrc_srqn() {
         // The SRQ must exist in the target's domain.
         let is_ours = cx
@@ -169,7 +167,7 @@ fn resources<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, headers: &Headers) -> Res
             return Err(Fatal::invalid_request());
         }
     }
-    if needs_receive && !take_receive(cx, q, headers.xrc_srqn()) {
+    if needs_receive && (q.responder.starved || !take_receive(cx, q, headers.xrc_srqn())) {
         return Err(Refuse::NotReady);
     }
     let needs_answer = matches!(

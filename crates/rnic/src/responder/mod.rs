@@ -79,6 +79,8 @@ pub(crate) struct Responder<H: Host> {
     established: bool,
     /// A receive WQE is in use; it is the oldest of the QP's own queue, or held from an SRQ.
     has_receive: bool,
+    /// The packet that is being handled shall find no receive WQE ([`Device::starve`]).
+    pub(crate) starved: bool,
     /// Scatter position in it.
     scatter: Cursor,
     /// Bytes placed under it.
@@ -100,6 +102,7 @@ impl<H: Host> Default for Responder<H> {
             silence: Silence::Not,
             established: false,
             has_receive: false,
+            starved: false,
             scatter: Cursor::default(),
             placed: 0,
             write: Write::default(),

@@ -14,6 +14,7 @@ use crate::devices::{self, Kind, NetDevice};
 use crate::error::Error;
 use crate::port::raw::{Filter, FrameReceiver, FrameSender, RawError, filter};
 use crate::port::{self, PortError, PortOptions, Recorder};
+use crate::runtime::faults::FaultyLink;
 use crate::runtime::gids::GidWatch;
 use crate::runtime::{Rnic, open};
 use crate::verbs::context::Context;
@@ -137,7 +138,8 @@ fn open_raw(interface: &str, options: RawOptions, config: &Config) -> Result<Con
         }));
     };
     let (link, engine) = RawLink::open(device, options, config)?;
-    let rnic = Rnic::start(&device.name, engine, Box::new(link)).map_err(Error::Descriptor)?;
+    let link = FaultyLink::around(Box::new(link), &config.faults);
+    let rnic = Rnic::start(&device.name, engine, link).map_err(Error::Descriptor)?;
     Ok(Context::new(&device.name, rnic, None))
 }
 

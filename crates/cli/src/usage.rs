@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -33,6 +34,10 @@ fn sentence(error: &clap::Error) -> String {
         (ErrorKind::InvalidValue, Some(arg), Some(value)) if value.is_empty() => {
             format!("'{arg}' needs a value")
         }
+        // 'hirail perf 192.0.2.7'
+        (ErrorKind::InvalidValue, Some(arg), Some(value)) if value.parse::<IpAddr>().is_ok() => {
+            format!("the address {value} comes after '{arg}'")
+        }
         (ErrorKind::InvalidValue, Some(arg), Some(value)) => {
             format!("'{value}' is no value for '{arg}'")
         }
@@ -48,6 +53,7 @@ fn sentence(error: &clap::Error) -> String {
             let name = context(error, ContextKind::InvalidSubcommand).unwrap_or_default();
             format!("there is no command '{name}'")
         }
+        (ErrorKind::MissingSubcommand, ..) => "a command is missing".into(),
         (ErrorKind::MissingRequiredArgument, Some(arg), _) => format!("{arg} is missing"),
         (ErrorKind::ArgumentConflict, Some(arg), _) => {
             match context(error, ContextKind::PriorArg) {

@@ -141,7 +141,33 @@ fn bad_input() {
             &["perf", "write-bw", "no such host"],
             &["'no such host'", "IP address"],
         ),
+        (
+            &["perf", "write-bw", "127.0.0.1:1"],
+            &["'127.0.0.1:1'", "--port takes a port"],
+        ),
+        (
+            &["perf", "write-bw", "[::1]", "--port", "1"],
+            &["connect to ::1, TCP port 1"],
+        ),
+        (
+            &["perf", "write-bw", "fe80::1"],
+            &["fe80::1 needs its interface", "fe80::1%eth0"],
+        ),
+        (
+            &["perf", "192.0.2.7"],
+            &["the address 192.0.2.7 comes after '[TEST]'", "write-bw"],
+        ),
         (&["perf", "--server", "write-bw"], &["TEST", "client"]),
+        (
+            &["perf", "--server", "--duration", "1"],
+            &["--duration", "client"],
+        ),
+        (&["perf", "--server", "--mtu", "256"], &["--mtu", "client"]),
+        (
+            &["perf", "allreduce", "--mtu", "256"],
+            &["--mtu", "allreduce"],
+        ),
+        (&["--json"], &["a command is missing", "perf, devices"]),
         (
             &["explain", "packet_seq_errr"],
             &["'packet_seq_errr'", "did you mean packet_seq_err?"],

@@ -916,7 +916,7 @@ fn bad_input() {
         assert_eq!(text(&output.stdout), "");
         let error = sentence(output);
         assert!(
-            error.contains("'-'") && error.contains("pcap or pcapng"),
+            error.starts_with("hirail: standard input: ") && error.contains("pcap or pcapng"),
             "{error}"
         );
     }

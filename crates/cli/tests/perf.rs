@@ -547,6 +547,28 @@ fn over_raw_ethernet() {
     }
 }
 
+/// What goes out of a raw port does not come back to its machine, which is said before it is tried.
+#[test]
+fn raw_ethernet_to_the_machine_itself() {
+    let hosts = match TwoHosts::new("back") {
+        Ok(hosts) => hosts,
+        Err(why) => return println!("skipped: tests between two hosts, because {why}"),
+    };
+    let mut command = hosts.perf(0);
+    let output = command
+        .args(["write-lat", "--device", "hirail0"])
+        .args(["--link", "raw", "--count", "5"])
+        .output()
+        .expect("hirail runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let expected = "raw Ethernet frames to 198.51.100.1 itself do not come back";
+    assert!(
+        said.contains(expected) && said.lines().count() == 1,
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(2), "{said}");
+}
+
 /// Without the capability the raw link is refused with what it needs.
 #[test]
 fn raw_ethernet_without_the_capability() {

@@ -18,6 +18,7 @@
 //! rpg_ai_rate = 5
 //! ```
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -292,8 +293,12 @@ fn suggestion(nearest: Option<&str>) -> String {
 impl Config {
     /// What this process's environment says, and the file that it names.
     pub fn load() -> Result<Self, ConfigError> {
-        let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
-        Self::from_variables(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
+        let ours = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            name.starts_with(PREFIX).then_some((name, value))
+        });
+        let ours: Result<Vec<_>, _> = ours.map(|(name, value)| text(name, value)).collect();
+        Self::from_variables(ours?)
     }
 
     /// What the given variables say, and the file that they name.
@@ -422,6 +427,20 @@ impl Config {
                 value: text.to_string(),
             }),
         }
+    }
+}
+
+/// The value of a variable, which must be text: a path that were only nearly the right one would
+/// name another file.
+fn text(name: String, value: OsString) -> Result<(String, String), ConfigError> {
+    match value.into_string() {
+        Ok(value) => Ok((name, value)),
+        Err(value) => Err(ConfigError::Value {
+            place: "environment".to_owned(),
+            name,
+            expected: "text in UTF-8".to_owned(),
+            value: value.to_string_lossy().into_owned(),
+        }),
     }
 }
 
@@ -659,6 +678,21 @@ mod tests {
         let missing = from_variables(&[("HIRAIL_CONFIG", "/nowhere/hirail.toml")]);
         let message = missing.expect_err("refused").to_string();
         assert!(message.starts_with("cannot read the configuration file /nowhere/hirail.toml: "));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_variable_is_text() {
+        use std::os::unix::ffi::OsStringExt;
+        let value = |bytes: &[u8]| text("HIRAIL_PCAP".into(), OsString::from_vec(bytes.to_vec()));
+        assert_eq!(
+            value(b"a.pcapng").expect("text"),
+            ("HIRAIL_PCAP".into(), "a.pcapng".into())
+        );
+        assert_eq!(
+            value(b"\xff.pcapng").expect_err("refused").to_string(),
+            "environment: expected HIRAIL_PCAP to be text in UTF-8, got '\u{fffd}.pcapng'"
+        );
     }
 
     /// The file comes first, the environment wins.

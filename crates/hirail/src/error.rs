@@ -42,7 +42,7 @@ pub enum Error {
         device: String,
     },
     /// No device has this address.
-    #[error("no device has the address {address}")]
+    #[error("no device has the address {address}{}", if_loopback(*address))]
     NoSuchAddress {
         /// The address asked for.
         address: IpAddr,
@@ -205,6 +205,15 @@ impl Error {
 pub(crate) fn hint(status: WcStatus, never_heard: bool) -> Option<&'static str> {
     let is_silent = status == WcStatus::RetryExcErr && never_heard;
     is_silent.then_some("the peer never answered; is UDP port 4791 open on the way to it?")
+}
+
+/// What is wrong where even the loopback has no address.
+fn if_loopback(address: IpAddr) -> &'static str {
+    if address.is_loopback() {
+        "; is the interface lo up?"
+    } else {
+        ""
+    }
 }
 
 fn after_colon(hint: Option<&str>) -> String {

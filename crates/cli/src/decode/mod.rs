@@ -109,15 +109,15 @@ trait Sink {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
-    let name = args.file.display();
-    let source: Box<dyn Read> = if args.file.as_os_str() == "-" {
-        Box::new(io::stdin().lock())
+    let (name, source): (String, Box<dyn Read>) = if args.file.as_os_str() == "-" {
+        ("standard input".into(), Box::new(io::stdin().lock()))
     } else {
+        let name = format!("'{}'", args.file.display());
         let file = File::open(&args.file)
-            .map_err(|error| Error::new(format!("cannot open '{name}': {error}")))?;
-        Box::new(BufReader::with_capacity(64 << 10, file))
+            .map_err(|error| Error::new(format!("cannot open {name}: {error}")))?;
+        (name, Box::new(BufReader::with_capacity(64 << 10, file)))
     };
-    let unreadable = |error| Error::new(format!("'{name}': {error}"));
+    let unreadable = |error| Error::new(format!("{name}: {error}"));
     let reader = Reader::new(source).map_err(unreadable)?;
     let mut sink: Box<dyn Sink> = match (args.summary, out.is_json()) {
         (true, _) => {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::outcome::Error;
 use crate::perf::control::{Control, Lifeline};
-use crate::perf::device::{Choice, Devices, Over};
+use crate::perf::device::{Choice, Devices, Link, Over};
 use crate::perf::job::{Job, Role, Transport};
 use crate::perf::{rdma, tcp, udp};
 
@@ -74,6 +74,18 @@ impl Place {
             local: choice.address(local)?,
             devices: Devices::new(choice.clone()),
         })
+    }
+
+    /// Refuses raw Ethernet to this machine itself, where there is no way back.
+    pub(crate) fn check_raw(&self, is_same_host: bool) -> Result<(), Error> {
+        if self.devices.link() == Link::Udp || !is_same_host || self.local.is_loopback() {
+            return Ok(());
+        }
+        Err(Error::new(format!(
+            "raw Ethernet frames to {} itself do not come back; run the server on another machine, \
+             or both ends on hirail_lo",
+            self.local
+        )))
     }
 
     /// What its RDMA runs go over.

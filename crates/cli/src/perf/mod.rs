@@ -281,12 +281,13 @@ impl Args {
         let stream = matches!(self.test, Goal::Test(test) if test.shape() == Shape::Stream);
         let is_test = matches!(self.test, Goal::Test(_));
         let is_ring = self.test == Goal::Allreduce;
+        let client = "the client, not the server";
         let refused = [
-            (
-                self.server && self.test != Goal::Summary,
-                "TEST",
-                "the client, not the server",
-            ),
+            (self.server && self.duration.is_some(), "--duration", client),
+            (self.server && self.depth.is_some(), "--depth", client),
+            (self.server && self.mtu.is_some(), "--mtu", client),
+            (self.server && self.no_baselines, "--no-baselines", client),
+            (self.server && self.test != Goal::Summary, "TEST", client),
             (
                 self.port.is_some() && !self.server && self.address.is_none(),
                 "--port",
@@ -333,6 +334,11 @@ impl Args {
             (
                 self.depth.is_some() && is_ring,
                 "--depth",
+                "tests, not allreduce",
+            ),
+            (
+                self.mtu.is_some() && is_ring,
+                "--mtu",
                 "tests, not allreduce",
             ),
         ];

@@ -2,7 +2,7 @@
 //! server on another one.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -60,9 +60,14 @@ impl Peer {
 
     /// Connects to a server.
     pub(crate) fn connect(address: &str, port: u16, choice: &Choice) -> Result<Self, Error> {
+        // As in URLs.
+        let address = address
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            .unwrap_or(address);
         let addresses: Vec<SocketAddr> = (address, port).to_socket_addrs().map_or_else(
             |error| {
-                let why = "an IP address or a host's name is needed";
+                let why = "an IP address or a host's name is needed; --port takes a port";
                 Err(Error::new(format!(
                     "cannot find '{address}' ({why}): {error}"
                 )))
@@ -88,6 +93,11 @@ impl Peer {
                 Err(error) => failure = error,
             }
         }
+        if is_half_an_address(address) {
+            return Err(Error::new(format!(
+                "the link-local address {address} needs its interface, such as {address}%eth0"
+            )));
+        }
         Err(Error::new(format!(
             "cannot connect to {address}, TCP port {port} ({failure}); \
              'hirail perf --server' must run there"
@@ -110,6 +120,7 @@ impl Peer {
             Answer::Hello { version, link } if version == VERSION => {
                 let ours = self.place.devices.link();
                 if ours.reaches(link, is_same_host) {
+                    self.place.check_raw(is_same_host)?;
                     return Ok(self);
                 }
                 let on_one_host = if ours.reaches(link, false) {
@@ -132,6 +143,13 @@ impl Peer {
             _ => Err(self.control.misfit()),
         }
     }
+}
+
+/// Whether it is a link-local address that does not say on which link.
+fn is_half_an_address(address: &str) -> bool {
+    address
+        .parse()
+        .is_ok_and(|v6: Ipv6Addr| v6.is_unicast_link_local())
 }
 
 /// A child that is gone when this is: by itself once its connection ends, or killed.

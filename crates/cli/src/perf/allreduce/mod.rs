@@ -9,6 +9,7 @@ mod rank;
 mod rdma;
 mod tcp;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -40,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) device: Choice,
 }
 
+/// Where the ranks meet unless a device is chosen.
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Turns that each transport gets.
 const TURNS: u32 = 5;
 
@@ -150,7 +153,9 @@ fn print(plan: &Plan, rows: &[Row], vs_tcp: Option<f64>, out: &mut Output) -> Re
             out,
             "\n{checked}; there is no other transport to compare with."
         ),
-    }
+    }?;
+    let over = plan.device.over(plan.device.address(LOCALHOST)?)?;
+    writeln!(out, "RDMA ran over {over}, on this machine.")
 }
 
 /// Sets up a ring and measures it. Also says what was wrong with a result.

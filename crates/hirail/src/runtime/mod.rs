@@ -9,6 +9,7 @@
 //!   does, so that one-sided operations complete although the application never calls in.
 
 mod attention;
+mod baton;
 pub(crate) mod driver;
 mod exit;
 pub(crate) mod faults;
@@ -24,7 +25,7 @@ mod wakefulness;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use hirail_rnic::cq::CqId;
 use hirail_rnic::event::AsyncEvent;
@@ -38,6 +39,7 @@ use crate::error::Error;
 use crate::memory::UserRegion;
 use crate::port::{Sweep, sys};
 use crate::stat::Publisher;
+use baton::Baton;
 use driver::Driver;
 use link::Link;
 
@@ -75,11 +77,10 @@ pub(crate) trait Notify: Send + Sync {
 /// One engine on one link.
 pub(crate) struct Rnic {
     pub(crate) device: Device<Threads>,
-    driver: Mutex<Driver>,
+    /// Work that arrives while somebody drives rings; whoever lets go of the driver looks again.
+    driver: Baton<Driver>,
     /// Counters for readers outside.
     publisher: Mutex<Publisher>,
-    /// Work arrived while somebody else drove; whoever lets go of the driver looks again.
-    rung: AtomicBool,
     /// The port has a link.
     port_up: AtomicBool,
     /// Who waits for which completion queue.
@@ -101,9 +102,8 @@ impl Rnic {
         let (progress, thread) = progress::prepare(&*link)?;
         let rnic = Arc::new(Self {
             device: Device::new(config),
-            driver: Mutex::new(Driver::new(link)),
+            driver: Baton::new(Driver::new(link)),
             publisher: Mutex::new(Publisher::new(name, kind)?),
-            rung: AtomicBool::new(false),
             port_up: AtomicBool::new(true),
             channels: RwLock::new(BTreeMap::new()),
             events: crate::verbs::event::EventQueue::new()?,
@@ -132,7 +132,7 @@ impl Rnic {
     /// posted is often the answer that the peer waits for.
     pub(crate) fn doorbell(&self) {
         let start = now();
-        self.rung.store(true, Ordering::Release);
+        self.driver.ring();
         self.try_drive(|rnic, driver| {
             let moved = driver.transmit(rnic, start, OpenClasses::DATA);
             driver.transmit(rnic, start, OpenClasses::ALL);
@@ -160,12 +160,12 @@ impl Rnic {
 
     /// Runs `job` with the driver, waiting for whoever has it.
     fn wait_and_drive<T>(&self, job: impl FnOnce(&mut Driver) -> T) -> T {
-        let mut driver = self.driver.lock().unwrap_or_else(|e| e.into_inner());
-        let done = job(&mut driver);
-        self.progress.ensure_wakeup(|| driver.next_wakeup(self));
-        drop(driver);
-        // A doorbell rung meanwhile found the driver taken: answer it.
-        if self.rung.load(Ordering::Acquire) {
+        let (done, rung) = self.driver.wait_with(|driver| {
+            let done = job(driver);
+            self.progress.ensure_wakeup(|| driver.next_wakeup(self));
+            done
+        });
+        if rung {
             self.doorbell();
         }
         done
@@ -173,25 +173,12 @@ impl Rnic {
 
     /// Runs `job` with the driver unless somebody else has it.
     fn try_drive(&self, mut job: impl FnMut(&Self, &mut Driver) -> bool) -> Drove {
-        let mut drove = Drove::NotAtAll;
-        loop {
-            let mut driver = match self.driver.try_lock() {
-                Ok(driver) => driver,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return drove,
-            };
-            self.rung.store(false, Ordering::Relaxed);
-            let moved = job(self, &mut driver);
-            drove = if moved || drove == Drove::Moved {
-                Drove::Moved
-            } else {
-                Drove::Idle
-            };
-            drop(driver);
-            // A doorbell rung meanwhile found the driver taken: answer it.
-            if !self.rung.load(Ordering::Acquire) {
-                return drove;
-            }
+        let mut moved = false;
+        let times = self.driver.try_with(|driver| moved |= job(self, driver));
+        match (times, moved) {
+            (0, _) => Drove::NotAtAll,
+            (_, false) => Drove::Idle,
+            (_, true) => Drove::Moved,
         }
     }
 

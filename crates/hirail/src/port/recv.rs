@@ -101,7 +101,9 @@ pub struct Receiver {
     /// For messages from other processes.
     passed: Box<[u8]>,
     /// Calls of `recv_batch`.
-    calls: u32,
+    calls: usize,
+    /// Those that looked at everything.
+    sweeps: usize,
 }
 
 /// A UDP socket that is read.
@@ -116,10 +118,17 @@ struct Source {
     depth: usize,
 }
 
+impl Source {
+    /// Whether a thread that polls reads it each time.
+    fn is_hot(&self) -> bool {
+        !self.is_common && self.quiet < QUIET
+    }
+}
+
 /// After so many empty polls a socket is left to the sweeps.
 const QUIET: u32 = 2048;
 /// A polling thread looks at all sockets once in so many calls.
-const SWEEP_EVERY: u32 = 16;
+const SWEEP_EVERY: usize = 16;
 /// Most messages per system call.
 const MAX_DEPTH: usize = 16;
 
@@ -158,14 +167,16 @@ impl Receiver {
             timer,
             passed: vec![0; forward::MAX + 4096].into(),
             calls: 0,
+            sweeps: 0,
         };
         this.wait_on_claims(0).map_err(PortError::Socket)?;
         this.wait_on_sources();
         Ok(this)
     }
 
-    /// Receives packets and hands those of this process to `f`, one by one. Stops when at least
-    /// `budget` packets were handed out or nothing is left. Returns how many were.
+    /// Receives packets and hands those of this process to `f`, one by one. Stops soon after it has
+    /// looked at `budget` packets, whosever they are, or when nothing is left. What is left keeps the
+    /// descriptor readable. Returns how many were handed out.
     ///
     /// Never waits. Also does the housekeeping of the group when that is due.
     pub fn recv_batch(
@@ -175,17 +186,18 @@ impl Receiver {
         mut f: impl FnMut(Datagram<'_>),
     ) -> usize {
         self.calls = self.calls.wrapping_add(1);
-        let mut count = 0;
-        for index in 0..self.sources.len() {
-            let source = &self.sources[index];
-            if !source.is_common && source.quiet < QUIET && count < budget {
-                count += self.read(index, budget - count, &mut f);
+        let before = self.router.stats.packets;
+        let mut seen = 0;
+        for turn in 0..self.sources.len() {
+            let index = (self.calls + turn) % self.sources.len();
+            if self.sources[index].is_hot() && seen < budget {
+                seen += self.read(index, budget - seen, &mut f);
             }
         }
         if sweep == Sweep::All || self.calls.is_multiple_of(SWEEP_EVERY) {
-            count += self.sweep(budget.saturating_sub(count), &mut f);
+            self.sweep(seen, budget, &mut f);
         }
-        count
+        (self.router.stats.packets - before) as usize
     }
 
     /// The queue pair numbers of this process.
@@ -286,20 +298,30 @@ impl Receiver {
         }
     }
 
-    /// Looks at everything that is ready.
-    fn sweep(&mut self, budget: usize, f: &mut impl FnMut(Datagram<'_>)) -> usize {
+    /// Looks at everything that is ready, after `seen` packets of the budget. A flood on the sockets
+    /// that were read before leaves the others half a budget, and among these the first is another
+    /// one each time.
+    fn sweep(&mut self, mut seen: usize, budget: usize, f: &mut impl FnMut(Datagram<'_>)) {
+        let limit = budget.max(seen + budget.div_ceil(2));
         let mut tokens = [0; 16];
         let ready = sys::epoll_ready(self.epoll.as_fd(), &mut tokens);
-        let mut count = 0;
+        self.sweeps = self.sweeps.wrapping_add(1);
+        tokens[..ready].rotate_left(self.sweeps % ready.max(1));
         let mut regroup = false;
         for token in &tokens[..ready] {
             let (kind, index) = (token & !0xffff_ffff, (token & 0xffff_ffff) as usize);
             match kind {
-                SOURCE if index < self.sources.len() && count < budget => {
-                    count += self.read(index, budget - count, f);
+                SOURCE if index < self.sources.len() => {
+                    let was_read = self.sources[index].is_hot();
+                    let limit = if was_read { budget } else { limit };
+                    if seen < limit {
+                        seen += self.read(index, limit - seen, f);
+                    }
+                }
+                PASSED | SERVICE if seen < limit => {
+                    seen += self.read_passed(kind, index, limit - seen, f);
                 }
                 CONTROL => regroup |= self.membership.handle_control(),
-                PASSED | SERVICE => count += self.read_passed(kind, index, f),
                 TIMER => {
                     sys::clear_timer(self.timer.as_fd());
                     regroup |= self.membership.watch();
@@ -314,10 +336,9 @@ impl Receiver {
         if regroup {
             self.wait_on_sources();
         }
-        count
     }
 
-    /// Reads one socket.
+    /// Reads one socket; how many packets it looked at.
     fn read(&mut self, index: usize, budget: usize, f: &mut impl FnMut(Datagram<'_>)) -> usize {
         let Self {
             membership,
@@ -327,23 +348,25 @@ impl Receiver {
             ..
         } = self;
         let source = &mut sources[index];
-        let mut count = 0;
+        let mut seen = 0;
         loop {
             let depth = source.depth;
             let received = slots.receive(source.fd, depth);
             if received == 0 {
                 source.quiet = source.quiet.saturating_add(1);
                 source.depth = 1;
-                return count;
+                return seen;
             }
             source.quiet = 0;
             router.stats.calls += 1;
             router.stats.messages += received as u64;
             for message in 0..received {
                 let Some((packets, segment)) = slots.message(message, source.family) else {
+                    seen += 1;
                     continue;
                 };
-                count += router.deliver(membership, source.inode, &packets, segment, f);
+                seen += packets.bytes.len().div_ceil(segment);
+                router.deliver(membership, source.inode, &packets, segment, f);
             }
             // A full harvest promises more; a single message may well have been the only one.
             source.depth = if received == depth {
@@ -351,14 +374,21 @@ impl Receiver {
             } else {
                 received
             };
-            if received < depth || depth == 1 || count >= budget {
-                return count;
+            if received < depth || depth == 1 || seen >= budget {
+                return seen;
             }
         }
     }
 
-    /// Reads what other processes pass on.
-    fn read_passed(&mut self, kind: u64, index: usize, f: &mut impl FnMut(Datagram<'_>)) -> usize {
+    /// Reads what other processes pass on; how many packets it looked at. A message counts also where
+    /// it is not believed: anybody can send one.
+    fn read_passed(
+        &mut self,
+        kind: u64,
+        index: usize,
+        budget: usize,
+        f: &mut impl FnMut(Datagram<'_>),
+    ) -> usize {
         let Self {
             membership,
             router,
@@ -382,11 +412,11 @@ impl Receiver {
         let Some(forwarder) = forwarder else {
             return 0;
         };
-        let mut count = 0;
-        while let Some(believed) = forwarder.receive(
-            passed,
-            |uid| membership.trusts(uid),
-            |datagram| {
+        let mut seen = 0;
+        while seen < budget {
+            let mut packets = 0;
+            let deliver = |datagram: Datagram<'_>| {
+                packets += 1;
                 // Never passed on twice: packets must not go round in circles.
                 let block = steering::dest_qp(datagram.bytes).map(QpnBlock::of);
                 let is_gsi = block == Some(QpnBlock::COMMON);
@@ -394,14 +424,17 @@ impl Receiver {
                     stats.taken_over += 1;
                     stats.packets += 1;
                     stats.bytes += datagram.bytes.len() as u64;
-                    count += 1;
                     f(datagram);
                 }
-            },
-        ) {
+            };
+            let trusts = |uid| membership.trusts(uid);
+            let Some(believed) = forwarder.receive(passed, trusts, deliver) else {
+                break;
+            };
             stats.distrusted += u64::from(!believed);
+            seen += packets.max(1);
         }
-        count
+        seen
     }
 
     /// Waits on the names of claims from the `known`th on.
@@ -516,8 +549,7 @@ impl Router {
         packets: &Datagram<'_>,
         segment: usize,
         f: &mut impl FnMut(Datagram<'_>),
-    ) -> usize {
-        let mut count = 0;
+    ) {
         // Neighbours that belong to the same other process go in one message.
         let mut strangers: Option<(QpnBlock, Range<usize>)> = None;
         let mut start = 0;
@@ -530,10 +562,7 @@ impl Router {
                 ..*packets
             };
             match self.owner(&datagram) {
-                Owner::Us => {
-                    count += 1;
-                    self.hand_out(datagram, f);
-                }
+                Owner::Us => self.hand_out(datagram, f),
                 Owner::Block(block) => match &mut strangers {
                     Some((same, together)) if *same == block && together.end == range.start => {
                         together.end = range.end;
@@ -541,14 +570,13 @@ impl Router {
                     _ => {
                         if let Some((block, range)) = strangers.replace((block, range)) {
                             let bytes = &packets.bytes[range];
-                            count +=
-                                self.pass_on(block, Datagram { bytes, ..*packets }, segment, f);
+                            self.pass_on(block, Datagram { bytes, ..*packets }, segment, f);
                         }
                     }
                 },
                 Owner::Service(service) => {
                     let name = names::service(self.port, service);
-                    count += self.pass_to(&name, datagram, segment, f);
+                    self.pass_to(&name, datagram, segment, f);
                 }
                 Owner::Probe(probe, dest) => membership.handle_probe(&probe, dest, inode),
                 Owner::Nobody => self.stats.runts += 1,
@@ -556,9 +584,8 @@ impl Router {
         }
         if let Some((block, range)) = strangers {
             let bytes = &packets.bytes[range];
-            count += self.pass_on(block, Datagram { bytes, ..*packets }, segment, f);
+            self.pass_on(block, Datagram { bytes, ..*packets }, segment, f);
         }
-        count
     }
 
     fn owner(&self, datagram: &Datagram<'_>) -> Owner {
@@ -609,7 +636,7 @@ impl Router {
         packets: Datagram<'_>,
         segment: usize,
         f: &mut impl FnMut(Datagram<'_>),
-    ) -> usize {
+    ) {
         let name = names::data(self.port, block);
         self.pass_to(&name, packets, segment, f)
     }
@@ -622,7 +649,7 @@ impl Router {
         packets: Datagram<'_>,
         segment: usize,
         f: &mut impl FnMut(Datagram<'_>),
-    ) -> usize {
+    ) {
         let number = packets.bytes.len().div_ceil(segment);
         match self.sender.pass(name, &packets, segment) {
             Ok(()) => self.stats.passed_on += number as u64,
@@ -638,10 +665,8 @@ impl Router {
                         f,
                     );
                 }
-                return number;
             }
         }
-        0
     }
 
     #[inline]
@@ -773,5 +798,139 @@ impl Slots {
             }
         }
         Some((packets, segment))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+    use crate::port;
+
+    const BUDGET: usize = 8;
+
+    /// A receiver on a port of its own, and that port.
+    fn receiver() -> (Receiver, u16) {
+        let free = UdpSocket::bind("0.0.0.0:0").expect("port");
+        let udp_port = free.local_addr().expect("bound").port();
+        drop(free);
+        let options = PortOptions {
+            udp_port,
+            ..PortOptions::default()
+        };
+        (port::open(&options).expect("port").0, udp_port)
+    }
+
+    /// A BTH and an ICRC for the first queue pair of `block`.
+    fn packet(block: QpnBlock) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[4..8].copy_from_slice(&(block.qpns().start + 2).to_be_bytes());
+        bytes
+    }
+
+    /// Packets as another process got them.
+    fn passed_on(bytes: &[u8]) -> Datagram<'_> {
+        Datagram {
+            bytes,
+            source: (Ipv4Addr::LOCALHOST, 50000).into(),
+            destination: Ipv4Addr::LOCALHOST.into(),
+            traffic_class: 0,
+            hop_limit: 64,
+            interface: 1,
+            place: 0,
+        }
+    }
+
+    fn has_more(receiver: &Receiver) -> bool {
+        sys::wait_readable(&[receiver.as_fd()], Duration::ZERO)
+    }
+
+    /// What one call has changed.
+    fn call(receiver: &mut Receiver) -> (usize, ReceiveStats, ReceiveStats) {
+        let before = receiver.stats();
+        let count = receiver.recv_batch(BUDGET, Sweep::All, |_| {});
+        (count, before, receiver.stats())
+    }
+
+    /// Everything that another process passes on is taken over in the end, a part at a time, and the
+    /// descriptor stays readable until then. So it is with what is not believed.
+    #[test]
+    fn what_is_passed_on_has_a_budget() {
+        let (mut receiver, port) = receiver();
+        let block = receiver.blocks()[0];
+        let name = names::data(port, block);
+        let forwarder = Forwarder::new(None).expect("socket");
+        let bytes = packet(block).repeat(5);
+        let packets = passed_on(&bytes);
+        const MESSAGES: usize = 8;
+        for _ in 0..MESSAGES {
+            forwarder.pass(&name, &packets, 16).expect("room");
+        }
+        let mut total = 0;
+        while total < MESSAGES * 5 {
+            assert!(has_more(&receiver), "{total} came");
+            let (count, ..) = call(&mut receiver);
+            assert!((1..BUDGET + 5).contains(&count), "{count} at once");
+            total += count;
+        }
+        assert_eq!(receiver.stats().taken_over, total as u64);
+
+        let to = sys::Address::named(&names::data(port, block));
+        let socket = sys::socket(libc::AF_UNIX).expect("socket");
+        for _ in 0..BUDGET + 1 {
+            let junk = [io::IoSlice::new(b"junk")];
+            sys::send_with(socket.as_fd(), &to, &junk, &[]).expect("room");
+        }
+        let (count, before, after) = call(&mut receiver);
+        assert_eq!((count, after.distrusted - before.distrusted), (0, 8));
+        assert!(has_more(&receiver));
+        let (_, before, after) = call(&mut receiver);
+        assert_eq!(after.distrusted - before.distrusted, 1);
+    }
+
+    /// Packets that are for others, or for nobody, use the budget as well.
+    #[test]
+    fn what_is_not_ours_has_a_budget() {
+        let (mut receiver, port) = receiver();
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("socket");
+        const RUNTS: u64 = 200;
+        for _ in 0..RUNTS {
+            socket.send_to(&[1], ("127.0.0.1", port)).expect("sent");
+        }
+        let mut largest = 0;
+        while receiver.stats().runts < RUNTS {
+            assert!(has_more(&receiver), "{:?}", receiver.stats());
+            let (count, before, after) = call(&mut receiver);
+            assert_eq!(count, 0);
+            largest = largest.max(after.runts - before.runts);
+        }
+        let limit = (BUDGET + BUDGET / 2 + MAX_DEPTH) as u64;
+        assert!(largest < limit, "{largest} at once");
+    }
+
+    /// A flood in one place does not keep what is passed on waiting, nor the other way round.
+    #[test]
+    fn floods_take_turns() {
+        const CALLS: u64 = 32;
+        let (mut receiver, port) = receiver();
+        let block = receiver.blocks()[0];
+        let name = names::data(port, block);
+        let forwarder = Forwarder::new(None).expect("socket");
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("socket");
+        let bytes = packet(block).repeat(2 * BUDGET);
+        let packets = passed_on(&bytes);
+        for _ in 0..CALLS {
+            for _ in 0..2 * BUDGET {
+                socket.send_to(&[1], ("127.0.0.1", port)).expect("sent");
+            }
+            // It may be full: that is what a flood is.
+            let _ = forwarder.pass(&name, &packets, 16);
+            call(&mut receiver);
+        }
+        let came = receiver.stats();
+        let expected = CALLS / 2 * BUDGET as u64;
+        assert!(came.taken_over >= expected, "{came:?}");
+        assert!(came.runts >= expected, "{came:?}");
     }
 }

@@ -140,7 +140,7 @@ pub fn list() -> io::Result<Vec<NetDevice>> {
             links.insert(link.header.index, link);
         }
     }
-    let mut addresses = addresses(socket)?;
+    let addresses = HostAddresses::ask(socket)?;
     let mut routes = Vec::new();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let mut question = RouteMessage::default();
@@ -154,10 +154,7 @@ pub fn list() -> io::Result<Vec<NetDevice>> {
 
     let mut devices: Vec<_> = links
         .values()
-        .filter_map(|link| {
-            let addresses = addresses.remove(&link.header.index).unwrap_or_default();
-            device(link, &addresses)
-        })
+        .filter_map(|link| device(link, addresses.of(link.header.index)))
         .collect();
     let default = default_interface(&routes);
     devices.sort_by_key(|device| {
@@ -204,29 +201,50 @@ pub fn by_address(all: &[NetDevice], address: IpAddr) -> Result<&NetDevice, Erro
     found.ok_or(Error::NoSuchAddress { address })
 }
 
-/// The GID table of a device as its addresses are now, in the network namespace of a netlink socket.
-pub(crate) fn gids_of(socket: BorrowedFd<'_>, device: &NetDevice) -> io::Result<Vec<NetGid>> {
-    let addresses = addresses(socket)?.remove(&device.index).unwrap_or_default();
-    Ok(gids(device.mac, &addresses))
-}
-
 /// The usable addresses of all interfaces, by index.
-fn addresses(socket: BorrowedFd<'_>) -> io::Result<BTreeMap<u32, Vec<Address>>> {
-    let mut addresses: BTreeMap<u32, Vec<Address>> = BTreeMap::new();
-    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-        let mut question = AddressMessage::default();
-        question.header.family = family;
-        for answer in ask(socket, RouteNetlinkMessage::GetAddress(question))? {
-            if let RouteNetlinkMessage::NewAddress(message) = answer {
-                let index = message.header.index;
-                addresses
-                    .entry(index)
-                    .or_default()
-                    .extend(Address::read(&message));
+#[derive(Default)]
+pub(crate) struct HostAddresses(BTreeMap<u32, Vec<Address>>);
+
+impl HostAddresses {
+    /// Those of now, in the network namespace of a netlink socket.
+    pub(crate) fn ask(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let mut this = Self::default();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut question = AddressMessage::default();
+            question.header.family = family;
+            for answer in ask(socket, RouteNetlinkMessage::GetAddress(question))? {
+                if let RouteNetlinkMessage::NewAddress(message) = answer {
+                    let interface = this.0.entry(message.header.index).or_default();
+                    interface.extend(Address::read(&message));
+                }
             }
         }
+        Ok(this)
     }
-    Ok(addresses)
+
+    /// The GID table of a device that has them.
+    pub(crate) fn gids(&self, device: &NetDevice) -> Vec<NetGid> {
+        gids(device.mac, self.of(device.index))
+    }
+
+    /// All of them.
+    pub(crate) fn ips(&self) -> impl Iterator<Item = IpAddr> {
+        self.0.values().flatten().map(|address| address.ip)
+    }
+
+    fn of(&self, interface: u32) -> &[Address] {
+        self.0.get(&interface).map_or(&[], Vec::as_slice)
+    }
+
+    /// Gives an interface an address.
+    #[cfg(test)]
+    pub(crate) fn add(&mut self, interface: u32, ip: IpAddr) {
+        self.0.entry(interface).or_default().push(Address {
+            ip,
+            prefix_len: 24,
+            is_link_local: false,
+        });
+    }
 }
 
 /// An address of an interface.

@@ -1,6 +1,5 @@
 //! From a device's name to a running RNIC: the interface, the configuration, the UDP port.
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -32,16 +31,16 @@ const ASSUMED_RATE_BPS: u64 = 100_000_000_000;
 /// Opens the device called `name`.
 pub(crate) fn by_name(name: &str, config: &Config) -> Result<Context, Error> {
     let all = devices::list().map_err(Error::Interfaces)?;
-    open(devices::by_name(&all, name)?, &all, config)
+    open(devices::by_name(&all, name)?, config)
 }
 
 /// Opens the device that has `address`.
 pub(crate) fn by_address(address: IpAddr, config: &Config) -> Result<Context, Error> {
     let all = devices::list().map_err(Error::Interfaces)?;
-    open(devices::by_address(&all, address)?, &all, config)
+    open(devices::by_address(&all, address)?, config)
 }
 
-fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Context, Error> {
+fn open(device: &NetDevice, config: &Config) -> Result<Context, Error> {
     crate::fork::check()?;
     let recorder = match &config.pcap {
         None => None,
@@ -81,7 +80,7 @@ fn open(device: &NetDevice, all: &[NetDevice], config: &Config) -> Result<Contex
         Auto::On => Segmentation::Everywhere,
         Auto::Off => Segmentation::Nowhere,
         Auto::Auto if device.splits_in_software => Segmentation::Everywhere,
-        Auto::Auto => Segmentation::InThisHost(local_addresses(all)),
+        Auto::Auto => Segmentation::InThisHost,
     };
     let transmitter = Transmitter::new(pool, &config.port);
     let has_equal_writes = engine.equal_writes;
@@ -140,11 +139,4 @@ pub(super) fn engine(
         is_paced: config.dcqcn.or(device.kind != Kind::Loopback),
         ..DeviceConfig::default()
     })
-}
-
-fn local_addresses(all: &[NetDevice]) -> HashSet<IpAddr> {
-    all.iter()
-        .flat_map(|device| &device.gids)
-        .map(|gid| gid.gid.to_ip())
-        .collect()
 }

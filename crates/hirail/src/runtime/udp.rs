@@ -1,6 +1,5 @@
 //! RoCE v2 over UDP sockets, without privileges: the port as a [`Link`].
 
-use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,9 +45,9 @@ const GIDS_EVERY_WOKEN: u32 = 16;
 pub(crate) enum Segmentation {
     /// On all paths.
     Everywhere,
-    /// Over IPv6, and over IPv4 to these addresses: hardware that splits may number the packets
+    /// Over IPv6, and over IPv4 to addresses of this host: hardware that splits may number the packets
     /// otherwise than the ICRC assumes.
-    InThisHost(HashSet<IpAddr>),
+    InThisHost,
     /// On no path.
     Nowhere,
 }
@@ -177,8 +176,8 @@ impl UdpLink {
             segmentation: match &self.segmentation {
                 Segmentation::Everywhere => true,
                 Segmentation::Nowhere => false,
-                Segmentation::InThisHost(local) => {
-                    destination.is_ipv6() || local.contains(&destination)
+                Segmentation::InThisHost => {
+                    destination.is_ipv6() || self.gids.is_local(&destination)
                 }
             },
         }

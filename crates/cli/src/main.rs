@@ -11,6 +11,7 @@ mod number;
 mod outcome;
 mod output;
 mod perf;
+mod run;
 mod stat;
 mod usage;
 
@@ -37,6 +38,7 @@ Results go to standard output, everything else to standard error. NO_COLOR turns
 
 Examples:
   hirail perf                        the important figures, each beside TCP and plain UDP
+  hirail run -- ibv_devinfo -v       a program written for the C verbs, as it is
   hirail decode capture.pcapng       one line per packet
   hirail explain IBV_WC_RETRY_EXC_ERR"
 )]
@@ -51,6 +53,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Run(run::RunArgs),
+    Env(run::EnvArgs),
     Perf(perf::Args),
     Devices(devices::Args),
     Stat(stat::Args),
@@ -64,6 +68,8 @@ impl Command {
         // A misspelt setting is refused by every command, also by one that would not use it.
         let config = Config::load().map_err(hirail::Error::Config)?;
         match self {
+            Self::Run(args) => run::run(args),
+            Self::Env(_) => run::env(out),
             Self::Perf(args) => perf::run(args, out),
             Self::Devices(args) => devices::run(args, &config, out),
             Self::Stat(args) => stat::run(args, out),

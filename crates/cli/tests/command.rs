@@ -227,7 +227,15 @@ fn help_is_a_result() {
     };
     expect_file!["data/help.txt"].assert_eq(&help(&["--help"]));
     expect_file!["data/help-perf.txt"].assert_eq(&help(&["perf", "--help"]));
-    for command in ["devices", "stat", "decode", "explain", "completions"] {
+    for command in [
+        "run",
+        "env",
+        "devices",
+        "stat",
+        "decode",
+        "explain",
+        "completions",
+    ] {
         assert!(
             help(&[command, "--help"]).contains("Usage: hirail"),
             "{command}"

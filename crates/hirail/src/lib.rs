@@ -164,6 +164,7 @@ pub use hirail_vocab::{
 pub use hirail_wire::{
     AckTimeout, Feth, FlushRange, Gid, Lkey, PathMtu, Psn, QKey, Qpn, Rkey, RnrTimer,
 };
+pub use runtime::Notify;
 pub use runtime::faults::{FAULTS, Faults, FaultsError, Flap};
 pub use runtime::memory::MemoryNetwork;
 pub use runtime::raw::{FlowControl, RawOptions, RoceVersions, Watermarks};

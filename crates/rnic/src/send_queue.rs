@@ -378,6 +378,17 @@ impl SendQueue {
         self.destinations.get(self.slot(wqe))?.as_ref()
     }
 
+    /// Refuses when there is no room for so many requests.
+    pub(crate) fn expect_room(&self, requests: usize) -> Result<(), VerbError> {
+        if requests > (self.depth - self.len()) as usize {
+            return Err(VerbError::QueueFull {
+                queue: Queue::Send,
+                depth: self.depth,
+            });
+        }
+        Ok(())
+    }
+
     /// Queues a request, or says why not; then nothing has changed. What has more packets than a piece
     /// is several messages on the wire.
     pub(crate) fn post(
@@ -387,12 +398,7 @@ impl SendQueue {
         mtu: PathMtu,
         pieces: Pieces,
     ) -> Result<(), VerbError> {
-        if self.len() == self.depth {
-            return Err(VerbError::QueueFull {
-                queue: Queue::Send,
-                depth: self.depth,
-            });
-        }
+        self.expect_room(1)?;
         if !wr.op.allowed_on(qp_type) {
             return Err(VerbError::OperationNotAllowed { qp_type });
         }

@@ -25,7 +25,7 @@ mod wakefulness;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use hirail_rnic::cq::CqId;
 use hirail_rnic::event::AsyncEvent;
@@ -70,9 +70,13 @@ enum Drove {
 }
 
 /// Whom to tell about the events of a completion queue.
-pub(crate) trait Notify: Send + Sync {
+pub trait Notify: Send + Sync {
+    /// The queue was armed and has completions now.
     fn notify(&self, cq: CqId);
 }
+
+/// Who is told of asynchronous events in place of the queue.
+type AsyncHandler = Box<dyn Fn(AsyncEvent) + Send + Sync>;
 
 /// One engine on one link.
 pub(crate) struct Rnic {
@@ -87,6 +91,7 @@ pub(crate) struct Rnic {
     channels: RwLock<BTreeMap<CqId, Weak<dyn Notify>>>,
     /// Asynchronous events not fetched yet.
     pub(crate) events: crate::verbs::event::EventQueue,
+    async_handler: OnceLock<AsyncHandler>,
     pub(crate) progress: progress::Handle,
 }
 
@@ -107,6 +112,7 @@ impl Rnic {
             port_up: AtomicBool::new(true),
             channels: RwLock::new(BTreeMap::new()),
             events: crate::verbs::event::EventQueue::new()?,
+            async_handler: OnceLock::new(),
             progress,
         });
         thread.spawn(Arc::downgrade(&rnic))?;
@@ -259,7 +265,15 @@ impl Rnic {
 
     /// Tells the user of an asynchronous event.
     pub(crate) fn raise(&self, event: AsyncEvent) {
-        self.events.push(event);
+        match self.async_handler.get() {
+            Some(handler) => handler(event),
+            None => self.events.push(event),
+        }
+    }
+
+    /// Tells `handler` of asynchronous events from now on. The first one stays.
+    pub(crate) fn set_async_handler(&self, handler: AsyncHandler) {
+        let _ = self.async_handler.set(handler);
     }
 }
 

@@ -17,7 +17,7 @@ use super::xrc::Xrcd;
 use crate::config::Config;
 use crate::error::Error;
 use crate::port::FastPaths;
-use crate::runtime::{Rnic, open};
+use crate::runtime::{Notify, Rnic, open};
 
 /// An open device: the root of all objects made on it. Clones are handles to the same device.
 #[derive(Clone)]
@@ -174,6 +174,23 @@ impl Context {
     /// As [`create_cq`](Self::create_cq).
     pub fn create_cq_on(&self, entries: u32, channel: &CompletionChannel) -> Result<Cq, Error> {
         Cq::new(self, entries, Some(channel))
+    }
+
+    /// A new completion queue whose events are told to `handler`, once for each
+    /// [`arm`](Cq::arm). It is called from any thread that drives the device, and must not call
+    /// into it.
+    ///
+    /// # Errors
+    /// As [`create_cq`](Self::create_cq).
+    pub fn create_cq_notifying(&self, entries: u32, handler: Arc<dyn Notify>) -> Result<Cq, Error> {
+        Cq::with_handler(self, entries, handler)
+    }
+
+    /// Hands asynchronous events to `handler` from now on, in place of the queue behind
+    /// [`async_fd`](Self::async_fd). It is called from any thread that drives the device, and must
+    /// not call into it. The first handler stays.
+    pub fn handle_async_events(&self, handler: impl Fn(AsyncEvent) + Send + Sync + 'static) {
+        self.rnic().set_async_handler(Box::new(handler));
     }
 
     /// A new completion channel: a descriptor that becomes readable when an armed completion queue

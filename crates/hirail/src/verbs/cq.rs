@@ -30,6 +30,8 @@ pub(crate) struct CqInner {
     pub(crate) cq: Arc<CompletionQueue<Threads>>,
     context: Context,
     channel: Option<CompletionChannel>,
+    /// Kept for the device, which tells it of events.
+    _handler: Option<Arc<dyn Notify>>,
     /// Threads in [`Cq::wait`].
     waiting: AtomicU32,
 }
@@ -44,11 +46,11 @@ impl Cq {
         if let Some(channel) = channel {
             context.expect("a channel", &channel.inner.context)?;
         }
-        let cq = context.rnic().device.create_cq(entries)?;
         let inner = Arc::new(CqInner {
-            cq,
+            cq: context.rnic().device.create_cq(entries)?,
             context: context.clone(),
             channel: channel.cloned(),
+            _handler: None,
             waiting: AtomicU32::new(0),
         });
         if let Some(channel) = channel {
@@ -60,6 +62,35 @@ impl Cq {
                 .insert(inner.cq.id, Arc::downgrade(&inner));
         }
         Ok(Self { inner })
+    }
+
+    /// A queue whose events are told to `handler`.
+    pub(crate) fn with_handler(
+        context: &Context,
+        entries: u32,
+        handler: Arc<dyn Notify>,
+    ) -> Result<Self, Error> {
+        crate::fork::check()?;
+        let weak = Arc::downgrade(&handler);
+        let inner = Arc::new(CqInner {
+            cq: context.rnic().device.create_cq(entries)?,
+            context: context.clone(),
+            channel: None,
+            _handler: Some(handler),
+            waiting: AtomicU32::new(0),
+        });
+        context.rnic().subscribe(inner.cq.id, weak);
+        Ok(Self { inner })
+    }
+
+    /// Tells nobody of events any more, and returns when nobody is being told.
+    pub fn silence(&self) {
+        self.inner.context.rnic().unsubscribe(self.id());
+    }
+
+    /// How many objects and handles there are that keep this queue, beside this handle.
+    pub fn users(&self) -> usize {
+        Arc::strong_count(&self.inner) - 1
     }
 
     /// The device that it belongs to.
@@ -163,9 +194,11 @@ impl Cq {
         found
     }
 
-    /// Takes the oldest completion without driving the device.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn pop(&self) -> Result<Option<Wc>, Error> {
+    /// Takes the oldest completion, if there is one, without driving the device.
+    ///
+    /// # Errors
+    /// In a forked child.
+    pub fn pop(&self) -> Result<Option<Wc>, Error> {
         crate::fork::check()?;
         Ok(self.inner.cq.lock().pop().map(Wc::from))
     }

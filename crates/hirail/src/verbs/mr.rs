@@ -105,10 +105,21 @@ impl MrSlice {
 }
 
 impl Mr {
-    /// Registers what `backing` holds.
+    /// Registers what `backing` holds, under its own addresses.
     pub(crate) fn new(pd: &Pd, backing: Backing, access: Access) -> Result<Self, Error> {
+        let iova = backing.addr() as u64;
+        Self::new_at(pd, backing, iova, access)
+    }
+
+    /// Registers what `backing` holds, under addresses that begin with `iova`.
+    pub(crate) fn new_at(
+        pd: &Pd,
+        backing: Backing,
+        iova: u64,
+        access: Access,
+    ) -> Result<Self, Error> {
         crate::fork::check()?;
-        let (iova, length) = (backing.addr() as u64, backing.len() as u64);
+        let length = backing.len() as u64;
         let device = &pd.context().rnic().device;
         let mr = device.reg_mr(pd.inner.id, iova, length, access, backing.region())?;
         Ok(Self {
@@ -160,6 +171,62 @@ impl Mr {
             translation: Some((iova, length, backing.region())),
         })?;
         self.backing = backing;
+        Ok(())
+    }
+
+    /// Changes all that is given at once, keys included where the memory changes: what
+    /// `ibv_rereg_mr` does.
+    ///
+    /// # Safety
+    /// As for [`Pd::register_raw`](super::pd::Pd::register_raw), where there is `memory`.
+    ///
+    /// # Errors
+    /// Rights that exclude each other, windows are bound to the region, or the domain is another
+    /// device's. Nothing has changed then.
+    pub unsafe fn reregister_raw(
+        &mut self,
+        memory: Option<(*mut u8, usize)>,
+        pd: Option<&Pd>,
+        access: Option<Access>,
+    ) -> Result<(), Error> {
+        if let Some(pd) = pd {
+            self.pd.context().expect("a PD", pd.context())?;
+        }
+        let backing = match memory {
+            None => None,
+            // SAFETY: as required of the caller.
+            Some((addr, len)) => Some(unsafe { super::pd::raw(addr, len) }?),
+        };
+        self.change(Reregister {
+            pd: pd.map(|pd| pd.inner.id),
+            access,
+            translation: backing.as_ref().map(|backing| {
+                let (iova, length) = (backing.addr() as u64, backing.len() as u64);
+                (iova, length, backing.region())
+            }),
+        })?;
+        if let Some(backing) = backing {
+            self.backing = backing;
+        }
+        if let Some(pd) = pd {
+            self.pd = pd.clone();
+        }
+        Ok(())
+    }
+
+    /// Deregisters the region, which dropping it does as well, but only if no memory window is
+    /// bound to it.
+    ///
+    /// # Errors
+    /// Windows are bound to it; it stays as it is.
+    pub fn deregister(&mut self) -> Result<(), Error> {
+        crate::fork::check()?;
+        let Some(mr) = &self.mr else { return Ok(()) };
+        let device = &self.pd.context().rnic().device;
+        drop(device.dereg_mr(mr.lkey())?);
+        if let Some(mr) = self.mr.take() {
+            wait_for_last_user(mr);
+        }
         Ok(())
     }
 

@@ -163,12 +163,33 @@ impl Pd {
         access: Access,
     ) -> Result<Mr, Error> {
         // SAFETY: as required of the caller.
-        let backing = unsafe { Backing::raw(addr, len, true) };
-        let backing = backing.ok_or(VerbError::AddressWraps {
-            iova: addr.addr() as u64,
-            length: len as u64,
-        })?;
+        let backing = unsafe { raw(addr, len) }?;
         Mr::new(self, backing, access)
+    }
+
+    /// As [`register_raw`](Self::register_raw), but requests and peers know the first byte by the
+    /// address `iova` (`ibv_reg_mr_iova`).
+    ///
+    /// # Safety
+    /// As for [`register_raw`](Self::register_raw).
+    ///
+    /// # Errors
+    /// As [`register_raw`](Self::register_raw).
+    pub unsafe fn register_raw_at(
+        &self,
+        addr: *mut u8,
+        len: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr, Error> {
+        // SAFETY: as required of the caller.
+        let backing = unsafe { raw(addr, len) }?;
+        Mr::new_at(self, backing, iova, access)
+    }
+
+    /// How many objects and handles there are that keep this domain, beside this handle.
+    pub fn users(&self) -> usize {
+        Arc::strong_count(&self.inner) - 1
     }
 
     /// A memory window, bound to nothing. See [`Qp::bind`](super::qp::Qp::bind).
@@ -206,6 +227,19 @@ impl Pd {
     ) -> Result<Srq, Error> {
         Srq::new(self, max_wr, max_sge, Some((xrcd, cq)))
     }
+}
+
+/// Any bytes.
+///
+/// # Safety
+/// As for [`Pd::register_raw`].
+pub(crate) unsafe fn raw(addr: *mut u8, len: usize) -> Result<Backing, Error> {
+    // SAFETY: as required of the caller.
+    let backing = unsafe { Backing::raw(addr, len, true) };
+    Ok(backing.ok_or(VerbError::AddressWraps {
+        iova: addr.addr() as u64,
+        length: len as u64,
+    })?)
 }
 
 impl Drop for PdInner {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hirail_rnic::SendOp;
 use hirail_rnic::mr::{Access, BindMw, MwType};
 use hirail_rnic::qp::attr::{AttrMask, QpAttr};
+use hirail_rnic::wr::Sge;
 use hirail_vocab::{QpState, QpType};
 use hirail_wire::{Gid, Lkey, Psn, QKey, Qpn};
 
@@ -252,14 +253,7 @@ impl Qp {
     /// # Errors
     /// The queue is full, the state does not allow it, or there are too many entries.
     pub fn post_recv(&self, wr_id: u64, into: &[MrSlice]) -> Result<(), Error> {
-        crate::fork::check()?;
-        let list = SgeList::new(into)?;
-        let rnic = self.context().rnic();
-        rnic.device
-            .post_recv(now(), &self.inner.qp, wr_id, list.as_slice())?;
-        // One that was flushed at once may have been waited for.
-        rnic.dispatch_events();
-        Ok(())
+        self.queue_recv(wr_id, SgeList::new(into)?.as_slice())
     }
 
     /// Queues a send request and sends what can be sent now.
@@ -295,6 +289,50 @@ impl Qp {
         let described = Described::new(wr)?;
         let device = &self.context().rnic().device;
         Ok(device.post_send(now(), &self.inner.qp, &described.wr(wr))?)
+    }
+
+    /// Queues a send request in the engine's own form, for layers that translate another interface:
+    /// nothing is allocated on the way. It leaves with the next [`ring`](Self::ring), poll or
+    /// arrival.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    #[inline]
+    pub fn queue(&self, wr: &hirail_rnic::SendWr<'_>) -> Result<(), Error> {
+        crate::fork::check()?;
+        let device = &self.context().rnic().device;
+        Ok(device.post_send(now(), &self.inner.qp, wr)?)
+    }
+
+    /// Refuses what the send queue has no room for.
+    ///
+    /// # Errors
+    /// Fewer than `requests` fit now.
+    pub fn expect_room(&self, requests: usize) -> Result<(), Error> {
+        crate::fork::check()?;
+        let device = &self.context().rnic().device;
+        Ok(device.expect_send_room(&self.inner.qp, requests)?)
+    }
+
+    /// Sends what can be sent now of what was [queued](Self::queue).
+    pub fn ring(&self) {
+        if crate::fork::check().is_ok() {
+            self.context().rnic().doorbell();
+        }
+    }
+
+    /// Queues a receive whose entries are in the engine's form.
+    ///
+    /// # Errors
+    /// As [`post_recv`](Self::post_recv).
+    #[inline]
+    pub fn queue_recv(&self, wr_id: u64, sges: &[Sge]) -> Result<(), Error> {
+        crate::fork::check()?;
+        let rnic = self.context().rnic();
+        rnic.device.post_recv(now(), &self.inner.qp, wr_id, sges)?;
+        // One that was flushed at once may have been waited for.
+        rnic.dispatch_events();
+        Ok(())
     }
 
     /// Posts a request that binds `window` to a part of `region`, and returns what peers may use

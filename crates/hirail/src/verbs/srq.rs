@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hirail_rnic::srq::SrqId;
+use hirail_rnic::wr::Sge;
 use hirail_rnic::{SharedReceiveQueue, SrqInit, VerbError, XrcHalf};
 
 use super::cq::Cq;
@@ -77,6 +78,21 @@ impl Srq {
         crate::fork::check()?;
         let list = SgeList::new(into)?;
         Ok(self.inner.srq.lock().post(wr_id, list.as_slice())?)
+    }
+
+    /// Queues a receive whose entries are in the engine's form: for layers that translate another
+    /// interface.
+    ///
+    /// # Errors
+    /// As [`post_recv`](Self::post_recv).
+    pub fn queue_recv(&self, wr_id: u64, sges: &[Sge]) -> Result<(), Error> {
+        crate::fork::check()?;
+        Ok(self.inner.srq.lock().post(wr_id, sges)?)
+    }
+
+    /// How many objects and handles there are that keep this queue, beside this handle.
+    pub fn users(&self) -> usize {
+        Arc::strong_count(&self.inner) - 1
     }
 
     /// Asks for one event when fewer than `limit` receives are queued, after one was taken; 0 asks

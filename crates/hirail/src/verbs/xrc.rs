@@ -36,6 +36,11 @@ impl Xrcd {
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
+
+    /// How many objects and handles there are that keep this domain, beside this handle.
+    pub fn users(&self) -> usize {
+        Arc::strong_count(&self.inner) - 1
+    }
 }
 
 impl Drop for XrcdInner {

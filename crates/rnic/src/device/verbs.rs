@@ -678,6 +678,11 @@ impl<H: Host> Device<H> {
         Ok(())
     }
 
+    /// Refuses when the send queue has no room for so many requests now.
+    pub fn expect_send_room(&self, qp: &Qp<H>, requests: usize) -> Result<(), VerbError> {
+        qp.inner.lock().sq.expect_room(requests)
+    }
+
     /// Sees to it that what is owed to the peer of `qp` leaves at the next opportunity: its
     /// application is about to end the connection.
     pub fn acknowledge(&self, now: Instant, qp: &Arc<Qp<H>>) {

@@ -8,6 +8,7 @@
 
 use hirail_wire::{NakCode, PathMtu, Psn, Reth, RnrTimer};
 
+use crate::mr::PdId;
 use crate::planted::{self, Bug};
 
 /// One remembered READ or atomic.
@@ -29,7 +30,8 @@ pub(crate) struct Answer {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    Read(Reth),
+    /// With the domain whose keys it names.
+    Read(Reth, PdId),
     /// The value before the operation.
     Atomic(u64),
     /// ATOMIC WRITE or FLUSH: done, nothing to return.
@@ -37,8 +39,8 @@ pub(super) enum Kind {
 }
 
 impl Answer {
-    pub(super) const fn read(first: Psn, reth: Reth, packets: u32) -> Self {
-        Self::new(Kind::Read(reth), first, packets)
+    pub(super) const fn read(first: Psn, reth: Reth, pd: PdId, packets: u32) -> Self {
+        Self::new(Kind::Read(reth, pd), first, packets)
     }
 
     pub(super) const fn atomic(first: Psn, original: u64) -> Self {
@@ -156,7 +158,7 @@ impl Answers {
             return false;
         };
         let answer = &mut self.ring[index];
-        let Kind::Read(original) = answer.kind else {
+        let Kind::Read(original, _) = answer.kind else {
             return false;
         };
         let skipped = psn.distance_from(answer.first).cast_unsigned();
@@ -181,7 +183,7 @@ impl Answers {
         let Some(index) = self.find(psn) else {
             return false;
         };
-        if matches!(self.ring[index].kind, Kind::Read(_)) {
+        if matches!(self.ring[index].kind, Kind::Read(..)) {
             return false;
         }
         self.replay(index, 0, 1);

@@ -8,7 +8,7 @@ use hirail_wire::{AtomicEth, Ext, FlushRange, Headers, NakCode, Operation, Qpn, 
 use super::{Open, take_receive};
 use crate::event::AsyncEvent;
 use crate::host::{Host, Payload, ReadMostly, Region};
-use crate::mr::{Access, Slice};
+use crate::mr::{Access, PdId, Slice};
 use crate::qp::{Cx, Inner};
 use crate::send_queue::MAX_MESSAGE;
 use crate::sgl;
@@ -28,7 +28,12 @@ pub(super) enum Checked<H: Host> {
         reth: Option<Reth>,
     },
     /// A READ.
-    Read { reth: Reth, responses: u32 },
+    Read {
+        reth: Reth,
+        responses: u32,
+        /// Whose keys it may name.
+        pd: PdId,
+    },
     /// An atomic.
     Atomic { word: Slice<H>, operation: Atomic },
     /// An ATOMIC WRITE.
@@ -238,6 +243,17 @@ fn length<H: Host>(q: &Inner<H>, headers: &Headers, payload: usize) -> Result<()
     Ok(())
 }
 
+/// Whose keys a request may name: those of the QP's domain, and through an XRC target those of the
+/// domain of the SRQ that the request names. A target may be made without a
+/// domain of its own.
+fn domain<H: Host>(cx: Cx<'_, H>, headers: &Headers) -> PdId {
+    let srq = headers
+        .xrc_srqn()
+        .and_then(|number| cx.device.srq(number))
+        .filter(|srq| srq.xrc.as_ref().map(|xrc| xrc.domain) == cx.qp.xrcd);
+    srq.map_or(cx.qp.pd, |srq| srq.pd)
+}
+
 /// R_Key, domain, range, rights. Nothing is checked for zero bytes.
 fn keys<H: Host>(
     cx: Cx<'_, H>,
@@ -246,11 +262,12 @@ fn keys<H: Host>(
     payload: usize,
 ) -> Result<Checked<H>, Refuse> {
     let operation = headers.opcode().operation();
+    let pd = domain(cx, headers);
     let slice = |rkey, va, len, need| {
         cx.device
             .keys()
             .read()
-            .check_remote(rkey, cx.qp.pd, cx.qp.qpn, va, len, need)
+            .check_remote(rkey, pd, cx.qp.qpn, va, len, need)
             .map_err(|_| Refuse::Fatal(Fatal::remote_access(q)))
     };
     match (operation, *headers.ext()) {
@@ -288,7 +305,11 @@ fn keys<H: Host>(
                 slice(reth.rkey, reth.va, reth.length, Access::REMOTE_READ)?;
             }
             let responses = reth.length.div_ceil(q.mtu.bytes()).max(1);
-            Ok(Checked::Read { reth, responses })
+            Ok(Checked::Read {
+                reth,
+                responses,
+                pd,
+            })
         }
         (Operation::CompareSwap | Operation::FetchAdd, Ext::Atomic(atomic)) => {
             // A misaligned address beats a bad key, as on cards.

@@ -409,12 +409,16 @@ fn execute<H: Host>(
                 Err(_) => Err(Fatal::remote_access(q)),
             }
         }
-        Checked::Read { reth, responses } => {
+        Checked::Read {
+            reth,
+            responses,
+            pd,
+        } => {
             cx.count(Counter::RxReadRequests);
             packets = responses;
             q.responder
                 .answers
-                .push(Answer::read(headers.bth().psn, reth, responses));
+                .push(Answer::read(headers.bth().psn, reth, pd, responses));
             if !planted::has(Bug::MsnWithoutReads) {
                 q.responder.msn = q.responder.msn.next();
             }

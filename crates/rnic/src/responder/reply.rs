@@ -46,10 +46,14 @@ pub(crate) fn offer<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, budget: Budget, ru
             }
             let mark = run.segment_mark();
             if let Some((va, rkey, len)) = read.filter(|(_, _, len)| *len > 0) {
+                let pd = match answer.kind {
+                    Kind::Read(_, pd) => pd,
+                    Kind::Atomic(_) | Kind::Done => cx.qp.pd,
+                };
                 // The region is checked again for each response: it may be gone by now.
                 let slice = cx.device.keys().read().check_remote(
                     rkey,
-                    cx.qp.pd,
+                    pd,
                     cx.qp.qpn,
                     va,
                     len,
@@ -107,7 +111,7 @@ fn response_packet<H: Host>(
             None,
         ),
         Kind::Done => (Operation::ReadResponseOnly, Ext::Aeth(aeth), None),
-        Kind::Read(reth) => {
+        Kind::Read(reth, _) => {
             let offset = u64::from(response) * u64::from(q.mtu.bytes());
             let len = (u64::from(reth.length) - offset).min(u64::from(q.mtu.bytes())) as u32;
             let operation = match (response == answer.start, response + 1 == answer.end) {

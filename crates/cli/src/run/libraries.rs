@@ -1,0 +1,149 @@
+//! Where the libraries are that stand in for the system's, and a folder in which the loader finds
+//! them under the names that programs ask for.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::outcome::Error;
+
+/// A library: the file that the build makes, and the names that the loader is asked for. The first
+/// is that of an installed one.
+struct Library {
+    file: &'static str,
+    names: &'static [&'static str],
+}
+
+const LIBRARIES: &[Library] = &[Library {
+    file: "libhirail_ibverbs.so",
+    names: &["libibverbs.so.1", "libibverbs.so"],
+}];
+
+/// The folder to be searched first.
+pub(super) fn folder() -> Result<PathBuf, Error> {
+    let program = std::env::current_exe()
+        .and_then(fs::canonicalize)
+        .map_err(|error| Error::new(format!("cannot tell where hirail is: {error}")))?;
+    let beside = program.parent().unwrap_or(Path::new("/"));
+    let installed = beside.join("../lib/hirail");
+    let is_installed = |library: &Library| {
+        let names = &mut library.names.iter();
+        names.all(|name| installed.join(name).exists())
+    };
+    if LIBRARIES.iter().all(is_installed) {
+        return Ok(fs::canonicalize(&installed).unwrap_or(installed));
+    }
+    let mut found = Vec::new();
+    for library in LIBRARIES {
+        let places = [beside.to_owned(), beside.join("deps"), installed.clone()];
+        let path = newest(places.iter().map(|place| place.join(library.file)));
+        let path = path.ok_or_else(|| missing(library, &places))?;
+        found.push((library, path));
+    }
+    let folder = writable(beside)?;
+    for (library, path) in found {
+        for name in library.names {
+            link(&path, &folder.join(name)).map_err(|error| {
+                let name = folder.join(name);
+                Error::new(format!("cannot make the link {}: {error}", name.display()))
+            })?;
+        }
+    }
+    Ok(folder)
+}
+
+/// The file that was written last. A build and its tests leave theirs in different places.
+fn newest(paths: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+    let written = paths.filter_map(|path| {
+        let time = fs::metadata(&path).and_then(|meta| meta.modified()).ok()?;
+        Some((time, path))
+    });
+    written.max().map(|(_, path)| path)
+}
+
+fn missing(library: &Library, places: &[PathBuf]) -> Error {
+    let places: Vec<_> = places
+        .iter()
+        .map(|place| place.display().to_string())
+        .collect();
+    Error::new(format!(
+        "there is no {} in {}; 'cargo build' of the workspace makes it",
+        library.file,
+        places.join(", ")
+    ))
+}
+
+/// A folder for links: beside the libraries where that is possible, else one of this user's.
+fn writable(beside: &Path) -> Result<PathBuf, Error> {
+    let near = beside.join("hirail-libraries");
+    if fs::create_dir_all(&near).is_ok() && is_ours(&near) && may_write(&near) {
+        return Ok(near);
+    }
+    let user = fs::metadata("/proc/self").map_or(0, |meta| meta.uid());
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let root = runtime.unwrap_or_else(std::env::temp_dir);
+    let folder = root.join(format!("hirail-libraries-{user}"));
+    let mut builder = fs::DirBuilder::new();
+    match builder.mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            let folder = folder.display();
+            return Err(Error::new(format!(
+                "cannot make the folder {folder}: {error}"
+            )));
+        }
+        _ => {}
+    }
+    // In a folder that everybody writes to somebody else may have been first.
+    if !is_ours(&folder) {
+        let folder = folder.display();
+        return Err(Error::new(format!(
+            "the folder {folder} belongs to somebody else"
+        )));
+    }
+    Ok(folder)
+}
+
+/// Whether it is a folder of this user's, and not a link to one.
+fn is_ours(folder: &Path) -> bool {
+    let user = fs::metadata("/proc/self").map(|meta| meta.uid());
+    let meta = fs::symlink_metadata(folder);
+    matches!((user, meta), (Ok(user), Ok(meta)) if meta.is_dir() && meta.uid() == user)
+}
+
+fn may_write(folder: &Path) -> bool {
+    let probe = folder.join(format!(".{}", std::process::id()));
+    let is_made = fs::write(&probe, []).is_ok();
+    let _ = fs::remove_file(&probe);
+    is_made
+}
+
+/// Makes `name` lead to `path`, in one step: programs may be starting.
+fn link(path: &Path, name: &Path) -> io::Result<()> {
+    if fs::read_link(name).is_ok_and(|target| target == path) {
+        return Ok(());
+    }
+    let temporary = name.with_extension(format!("new.{}", std::process::id()));
+    let _ = fs::remove_file(&temporary);
+    symlink(path, &temporary)?;
+    fs::rename(&temporary, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_made_once_and_follows() {
+        let folder = std::env::temp_dir().join(format!("hirail-link-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let name = folder.join("libibverbs.so.1");
+        for target in ["/one", "/one", "/two"] {
+            link(Path::new(target), &name).unwrap();
+            assert_eq!(fs::read_link(&name).unwrap(), Path::new(target));
+        }
+        assert!(is_ours(&folder) && may_write(&folder));
+        assert!(!is_ours(&name));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

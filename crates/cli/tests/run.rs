@@ -1,0 +1,89 @@
+//! `hirail run` and `hirail env` as people and scripts meet them.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs the command; nothing, with the reason printed, where the libraries were not built: they are
+/// when the whole workspace is.
+fn hirail(args: &[&str]) -> Option<Output> {
+    let program = Path::new(env!("CARGO_BIN_EXE_hirail"));
+    let folder = program.parent().unwrap();
+    let is_built = |place: &str| folder.join(place).join("libhirail_ibverbs.so").exists();
+    if ![".", "deps"].into_iter().any(is_built) {
+        eprintln!("skipped: libhirail_ibverbs.so was not built with this test");
+        return None;
+    }
+    let mut command = Command::new(program);
+    command.args(args).env_remove("LD_LIBRARY_PATH");
+    Some(command.output().unwrap())
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn the_status_is_the_program_s() {
+    for status in [0, 1, 7, 125] {
+        let script = format!("exit {status}");
+        let Some(output) = hirail(&["run", "--", "sh", "-c", &script]) else {
+            return;
+        };
+        assert_eq!(output.status.code(), Some(status));
+    }
+}
+
+#[test]
+fn the_program_gets_its_arguments_as_they_are() {
+    let Some(output) = hirail(&["run", "--", "printf", "%s|", "--json", "-h", "a b"]) else {
+        return;
+    };
+    assert_eq!(text(&output.stdout), "--json|-h|a b|");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let Some(output) = hirail(&["run", "--", "/no/such/program"]) else {
+        return;
+    };
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        text(&output.stderr),
+        "hirail: there is no program /no/such/program\n"
+    );
+    let output = hirail(&["run", "--", "/etc"]).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).starts_with("hirail: cannot run /etc: "));
+}
+
+#[test]
+fn env_sets_what_run_sets() {
+    let Some(lines) = hirail(&["env"]) else {
+        return;
+    };
+    let script = format!(
+        "{} && printf %s \"$LD_LIBRARY_PATH\"",
+        text(&lines.stdout).trim()
+    );
+    let by_env = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let by_run = hirail(&["run", "--", "sh", "-c", "printf %s \"$LD_LIBRARY_PATH\""]).unwrap();
+    assert_eq!(text(&by_env.stdout), text(&by_run.stdout));
+    let folder = Path::new(text(&by_run.stdout));
+    assert!(folder.join("libibverbs.so.1").exists());
+    assert!(folder.join("libibverbs.so").exists());
+    let json = hirail(&["env", "--json"]).unwrap();
+    assert!(text(&json.stdout).contains(text(&by_run.stdout)));
+}
+
+#[test]
+fn a_program_finds_the_devices() {
+    let Some(output) = hirail(&["run", "--", "ibv_devices"]) else {
+        return;
+    };
+    if output.status.code() == Some(2) {
+        eprintln!("skipped: ibv_devices (Debian package ibverbs-utils) is not installed");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("hirail_lo"));
+}

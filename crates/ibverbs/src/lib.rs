@@ -1,0 +1,43 @@
+//! `libibverbs.so.1` on hirail: programs written against the C verbs run on the software RNIC, as
+//! they are. `hirail run -- PROGRAM` puts this library in front of the system's.
+//!
+//! | module | |
+//! | --- | --- |
+//! | [`exports`] | the symbols and their versions, by way of [`export`] |
+//! | [`abi`] | the structures of C, byte for byte |
+//! | [`entry`] | the way in: no panic leaves the library |
+//! | [`device`], [`context`], [`query`] | devices, open ones, and what can be asked |
+//! | [`pd`], [`mr`], [`bind`], [`cq`], [`channel`], [`qp`], [`srq`], [`xrc`], [`ah`] | objects |
+//! | [`post`], [`poll`], [`ex`] | the data path: pointers in the objects lead here |
+//! | [`events`], [`async_event`] | events behind descriptors |
+//!
+//! Everything is done by the library [`hirail`]; here are only the shapes of C.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod abi;
+mod ah;
+mod async_event;
+mod bind;
+mod channel;
+mod context;
+mod cq;
+mod device;
+mod entry;
+mod errno;
+mod events;
+mod ex;
+mod export;
+mod exports;
+mod lock;
+mod marshal;
+mod missing;
+mod mr;
+mod names;
+mod pd;
+mod poll;
+mod post;
+mod qp;
+mod query;
+mod srq;
+mod xrc;

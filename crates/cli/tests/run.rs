@@ -87,3 +87,52 @@ fn a_program_finds_the_devices() {
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output.stdout).contains("hirail_lo"));
 }
+
+/// What the program sees of the options, and that a seed is named when none was given.
+#[test]
+fn faults_and_recordings_reach_the_program() {
+    let show = "printf '%s %s %s' \"$HIRAIL_FAULTS\" \"$HIRAIL_SEED\" \"$HIRAIL_PCAP\"";
+    let mut args = vec!["run", "--faults", "drop=1%,rnr=0.1", "--pcap", "x.pcapng"];
+    let tail = ["--", "sh", "-c", show];
+    let Some(output) = hirail(&[&args[..], &tail].concat()) else {
+        return;
+    };
+    let seed = text(&output.stdout).split(' ').nth(1).unwrap();
+    assert!(seed.parse::<u64>().is_ok(), "{seed}");
+    assert_eq!(
+        text(&output.stderr),
+        format!("hirail: faults of --seed {seed}\n")
+    );
+    args.extend(["--seed", "7"]);
+    let output = hirail(&[&args[..], &tail].concat()).unwrap();
+    assert_eq!(text(&output.stdout), "drop=1%,rnr=0.1 7 x.pcapng");
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn wrong_faults_and_places_are_refused_before_the_program_starts() {
+    for (args, message) in [
+        (
+            &["--faults", "dorp=1%"][..],
+            "hirail: --faults: unknown fault 'dorp'; did you mean 'drop'?\n",
+        ),
+        (
+            &["--faults", "drop=2"],
+            "hirail: --faults: expected drop to be a share of packets from 0 to 1, such as 0.01 or \
+             1%, got '2'\n",
+        ),
+        (
+            &["--pcap", "/no/such/folder/x.pcapng"],
+            "hirail: --pcap: expected a file in a folder that exists, got /no/such/folder/x.pcapng\n",
+        ),
+    ] {
+        let Some(output) = hirail(&[&["run"], args, &["--", "echo", "started"]].concat()) else {
+            return;
+        };
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(text(&output.stderr), message);
+        assert_eq!(text(&output.stdout), "");
+    }
+    let output = hirail(&["run", "--seed", "7", "--", "echo", "started"]).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -4,8 +4,11 @@ mod libraries;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use hirail::Faults;
 use serde_json::json;
 
 use crate::outcome::{Error, Outcome};
@@ -20,8 +23,27 @@ is installed or replaced. Exit status is the program's own, 2 if it cannot be ru
 Examples:
   hirail run -- ibv_devinfo -v
   hirail run -- ibv_rc_pingpong -d hirail_lo -g 0
-  HIRAIL_PCAP=trace.pcapng hirail run -- ib_write_bw -d hirail_lo -x 0")]
+  hirail run --pcap trace.pcapng -- ib_write_bw -d hirail_lo -x 0
+  hirail run --faults drop=1%,delay=50us --seed 7 -- ib_send_bw -d hirail_lo -x 0
+
+Faults (they strike what arrives; shares of packets are numbers from 0 to 1 or percentages):
+  drop, duplicate, reorder, corrupt   a packet vanishes, comes twice, is overtaken, is damaged
+  ce                                  a packet is marked \"congestion experienced\"
+  rnr                                 a request that needs a receive finds none
+  kill                                the queue pair that a packet is for fails
+  delay=50us                          every packet takes longer
+  flap=100ms/5s                       the port is down for 100 ms in every 5 s")]
 pub(crate) struct RunArgs {
+    /// Record every packet in this pcapng file, for 'hirail decode' or Wireshark
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// Let these faults happen, such as drop=1%,delay=50us
+    #[arg(long, value_name = "FAULTS")]
+    faults: Option<String>,
+    /// Seed of the faults: the same one brings the same faults again [default: a new one, which is
+    /// printed]
+    #[arg(long, value_name = "N", requires = "faults")]
+    seed: Option<u64>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
@@ -42,16 +64,50 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome, Error> {
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(Error::new("expected a program after 'run --'"));
     };
-    let path = search_path()?;
-    let error = Command::new(program)
-        .args(arguments)
-        .env(VARIABLE, path)
-        .exec();
+    let mut command = Command::new(program);
+    command.args(arguments).env(VARIABLE, search_path()?);
+    if let Some(file) = &args.pcap {
+        expect_folder(file)?;
+        command.env("HIRAIL_PCAP", file);
+    }
+    if let Some(text) = &args.faults {
+        text.parse::<Faults>()
+            .map_err(|error| Error::new(format!("--faults: {error}")))?;
+        let seed = args.seed.unwrap_or_else(new_seed);
+        if args.seed.is_none() {
+            eprintln!("hirail: faults of --seed {seed}");
+        }
+        command
+            .env("HIRAIL_FAULTS", text)
+            .env("HIRAIL_SEED", seed.to_string());
+    }
+    let error = command.exec();
     let program = program.display();
     Err(Error::new(match error.kind() {
         std::io::ErrorKind::NotFound => format!("there is no program {program}"),
         _ => format!("cannot run {program}: {error}"),
     }))
+}
+
+/// A program would find out only when it opens a device, and most say no more than that it failed.
+fn expect_folder(file: &Path) -> Result<(), Error> {
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if folder.is_dir() && !file.is_dir() {
+        return Ok(());
+    }
+    let file = file.display();
+    Err(Error::new(format!(
+        "--pcap: expected a file in a folder that exists, got {file}"
+    )))
+}
+
+/// A seed that is short enough to be typed again.
+fn new_seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64 % 1_000_000)
 }
 
 pub(crate) fn env(out: &mut Output) -> Result<Outcome, Error> {

@@ -2,6 +2,9 @@
 
 #![cfg(test)]
 
+#[cfg(not(loom))]
+compile_error!("run the tests in this folder, whose configuration sets cfg(loom)");
+
 #[path = "../../crates/hirail/src/runtime/baton.rs"]
 mod baton;
 

@@ -1,10 +1,11 @@
 //! What a user of the library did wrong, or what is wrong with the world around it.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hirail_cm::{CmError, RejReason};
 use hirail_rnic::VerbError;
 use hirail_rnic::mr::Access;
 use hirail_vocab::{CcOutOfRange, WcStatus};
@@ -184,6 +185,37 @@ pub enum Error {
         address: String,
         /// Why it is not.
         error: io::Error,
+    },
+    /// A call of the connection manager was refused.
+    #[error(transparent)]
+    Cm(#[from] CmError),
+    /// Somebody on this host listens there already.
+    #[error("{address} is in use")]
+    AddressInUse {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The peer refuses the connection.
+    #[error("{peer} refuses the connection: {reason}")]
+    Rejected {
+        /// The peer.
+        peer: SocketAddr,
+        /// Why.
+        reason: RejReason,
+        /// What it says with it; zeros up to the length of the message follow.
+        private_data: Vec<u8>,
+    },
+    /// The peer does not answer connection requests, or stopped to while connecting.
+    #[error("{peer} does not answer")]
+    NoAnswer {
+        /// The peer.
+        peer: SocketAddr,
+    },
+    /// The connection has ended.
+    #[error("the connection to {peer} has ended")]
+    Disconnected {
+        /// The peer.
+        peer: SocketAddr,
     },
     /// The out-of-band connection failed.
     #[error("the connection to the peer failed: {0}")]

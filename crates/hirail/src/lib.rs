@@ -12,7 +12,7 @@
 //! | learn what is done | [`Cq`], [`CompletionChannel`]; what it says: [`Wc`] |
 //! | talk to a peer | [`Qp`] by [`QpBuilder`]; what to do: [`SendWr`] |
 //! | receive for many QPs at once | [`Srq`], and [`Xrcd`] |
-//! | meet the peer | [`exchange`] |
+//! | meet the peer | [`cm`], or [`exchange`] |
 //! | await instead of waiting | `future`, feature `tokio` |
 //! | test a program without a network, or with a bad one | [`MemoryNetwork`], [`Faults`] |
 //!
@@ -137,6 +137,7 @@
 //! # Ok::<(), hirail::Error>(())
 //! ```
 
+pub mod cm;
 pub mod config;
 pub mod devices;
 pub mod exchange;

@@ -375,9 +375,13 @@ fn connection_requests_find_their_listener() {
         second
     });
     let service = 0x0000_0000_0106_4711;
-    second.listen(service).expect("free");
-    assert!(first.listen(service).is_err(), "taken");
-    first.listen(service + 1).expect("free");
+    let elsewhere = "192.0.2.1".parse().expect("address");
+    second.listen(service, V4).expect("free");
+    assert!(first.listen(service, V4).is_err(), "taken");
+    first.listen(service, elsewhere).expect("another address");
+    first.listen(service + 1, V4).expect("free");
+    // Requests that nobody listens for.
+    second.listen(port::ANYTHING, V4).expect("free");
 
     let mut tx = Transmitter::new(pool, &options);
     let opcode = Opcode::new(Service::Ud, Operation::SendOnly).expect("exists");
@@ -432,6 +436,11 @@ fn connection_requests_find_their_listener() {
             [7, 0, (service >> 32) as u32, service as u32 + 1],
         );
         arrives(0);
+        send(
+            CmAttribute::Req,
+            [7, 0, (service >> 32) as u32, service as u32 + 2],
+        );
+        arrives(1);
     }
     let blocks = [1, 2].map(|number: u32| number << 22);
     for (owner, id) in blocks.into_iter().enumerate() {

@@ -5,14 +5,17 @@
 //! its upper ten bits are the block of the process that chose it. A message that begins something
 //! carries a service id, and the process that listens for it has bound a name for it.
 
+use hirail_cm::Route;
 use hirail_wire::Headers;
-use hirail_wire::cm::Message;
-use hirail_wire::mad::Mad;
 
 use super::steering::QpnBlock;
 
 /// Bits of a communication id that its owner counts with.
-const ID_BITS: u32 = 22;
+pub const ID_BITS: u32 = 22;
+
+/// In place of a service id: messages that nobody waits for. Whoever manages connections at an
+/// address answers them, so that a peer is refused and need not wait for an answer.
+pub const ANYTHING: u64 = 0;
 
 /// Where a packet for QP 1 belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,24 +36,15 @@ pub fn first_communication_id(block: QpnBlock) -> u32 {
 /// anybody waits for.
 pub(super) fn addressee(ib: &[u8]) -> Option<Addressee> {
     let (_, payload) = Headers::parse(ib.get(..ib.len().checked_sub(4)?)?).ok()?;
-    let by_id = |id: u32| Some(Addressee::Block(QpnBlock::new((id >> ID_BITS) as u16)));
-    match Mad::parse(payload).ok()?.cm()? {
-        Message::Req(req) => Some(Addressee::Service(req.service.0)),
-        Message::SidrReq(req) => Some(Addressee::Service(req.service.0)),
-        Message::Mra(mra) => by_id(mra.ids.remote),
-        Message::Rej(rej) => by_id(rej.ids.remote),
-        Message::Rep(rep) => by_id(rep.ids.remote),
-        Message::Dreq { ids, .. } => by_id(ids.remote),
-        Message::Rtu(note) | Message::Drep(note) => by_id(note.ids.remote),
-        Message::Lap(ids) => by_id(ids.remote),
-        Message::Apr(apr) => by_id(apr.ids.remote),
-        Message::SidrRep(rep) => by_id(rep.request_id),
-    }
+    Some(match hirail_cm::route(payload)? {
+        Route::Service(service) => Addressee::Service(service.0),
+        Route::Id(id) => Addressee::Block(QpnBlock::new((id.0 >> ID_BITS) as u16)),
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use hirail_wire::mad::{CmAttribute, MadHeader};
+    use hirail_wire::mad::{CmAttribute, Mad, MadHeader};
     use hirail_wire::{Bth, Deth, Ext, Opcode, Operation, Psn, QKey, Qpn, Service};
 
     use super::*;

@@ -38,7 +38,7 @@ use thiserror::Error;
 use hirail_wire::udp::ROCE_PORT;
 
 pub use census::Holder;
-pub use gsi::first_communication_id;
+pub use gsi::{ANYTHING, ID_BITS, first_communication_id};
 pub use icrc_check::{BadIcrc, IcrcChecker};
 pub use pcap::Recorder;
 pub use recv::{Datagram, ReceiveStats, Receiver, Sweep};

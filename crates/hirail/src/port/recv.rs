@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use hirail_wire::Qpn;
 
 use super::forward::{self, Forwarder, Undelivered};
-use super::gsi::{self, Addressee};
+use super::gsi::{self, ANYTHING, Addressee};
 use super::registry::{Membership, Probe, names};
 use super::socket::Family;
 use super::steering::{self, QpnBlock};
@@ -214,10 +214,10 @@ impl Receiver {
         Ok(block)
     }
 
-    /// Makes connection requests for `service` come to this process, from every process that gets
-    /// them. Fails with `AddrInUse` where another one listens.
-    pub fn listen(&mut self, service: u64) -> io::Result<()> {
-        let name = names::service(self.router.port, service);
+    /// Makes connection requests for `service` at `address` come to this process, from every process
+    /// that gets them. Fails with `AddrInUse` where another one listens.
+    pub fn listen(&mut self, service: u64, address: IpAddr) -> io::Result<()> {
+        let name = names::service(self.router.port, service, address);
         let forwarder = Forwarder::new(Some(&name))?;
         let index = self.router.services.len();
         let slot = self
@@ -231,16 +231,16 @@ impl Receiver {
         if slot == index {
             self.router.services.push(None);
         }
-        self.router.services[slot] = Some((service, forwarder));
+        self.router.services[slot] = Some(((service, address), forwarder));
         Ok(())
     }
 
     /// Undoes [`listen`](Self::listen).
-    pub fn ignore(&mut self, service: u64) {
+    pub fn ignore(&mut self, service: u64, address: IpAddr) {
         for slot in &mut self.router.services {
             if slot
                 .as_ref()
-                .is_some_and(|(listened, _)| *listened == service)
+                .is_some_and(|(listened, _)| *listened == (service, address))
             {
                 *slot = None;
             }
@@ -524,7 +524,7 @@ struct Router {
     /// Blocks of this process.
     owned: Vec<QpnBlock>,
     /// Services that this process listens for; slots keep their index.
-    services: Vec<Option<(u64, Forwarder)>>,
+    services: Vec<Option<((u64, IpAddr), Forwarder)>>,
     sender: Forwarder,
     stats: ReceiveStats,
 }
@@ -575,8 +575,7 @@ impl Router {
                     }
                 },
                 Owner::Service(service) => {
-                    let name = names::service(self.port, service);
-                    self.pass_to(&name, datagram, segment, f);
+                    self.pass_to_listener(service, datagram, segment, f);
                 }
                 Owner::Probe(probe, dest) => membership.handle_probe(&probe, dest, inode),
                 Owner::Nobody => self.stats.runts += 1,
@@ -607,7 +606,9 @@ impl Router {
                 Some(Addressee::Block(block)) if !self.owned.contains(&block) => {
                     Owner::Block(block)
                 }
-                Some(Addressee::Service(service)) if !self.listens(service) => {
+                Some(Addressee::Service(service))
+                    if !self.listens(service, datagram.destination) =>
+                {
                     Owner::Service(service)
                 }
                 _ => Owner::Us,
@@ -623,11 +624,35 @@ impl Router {
         }
     }
 
-    fn listens(&self, service: u64) -> bool {
+    fn listens(&self, service: u64, address: IpAddr) -> bool {
         self.services
             .iter()
             .flatten()
-            .any(|(listened, _)| *listened == service)
+            .any(|(listened, _)| *listened == (service, address))
+    }
+
+    /// Passes a request on to who listens for it. Where nobody does, whoever manages connections at
+    /// its address refuses it.
+    fn pass_to_listener(
+        &mut self,
+        service: u64,
+        datagram: Datagram<'_>,
+        segment: usize,
+        f: &mut impl FnMut(Datagram<'_>),
+    ) {
+        let address = datagram.destination;
+        let name = names::service(self.port, service, address);
+        match self.sender.pass(&name, &datagram, segment) {
+            Ok(()) => self.stats.passed_on += 1,
+            Err(Undelivered::Full) => self.stats.pass_on_dropped += 1,
+            Err(Undelivered::NoOwner) if self.listens(ANYTHING, address) => {
+                self.hand_out(datagram, f);
+            }
+            Err(Undelivered::NoOwner) => {
+                let name = names::service(self.port, ANYTHING, address);
+                self.pass_to(&name, datagram, segment, f);
+            }
+        }
     }
 
     fn pass_on(

@@ -849,19 +849,23 @@ pub(super) mod names {
     use core::fmt::{self, Write};
     use core::ops::Deref;
 
+    use std::net::IpAddr;
+
+    use hirail_wire::Gid;
+
     use super::QpnBlock;
 
     /// A name, made without allocating.
     #[derive(Clone, Copy)]
     pub(in super::super) struct Name {
-        bytes: [u8; 48],
+        bytes: [u8; 80],
         len: usize,
     }
 
     impl Name {
         fn new(args: fmt::Arguments<'_>) -> Self {
             let mut name = Self {
-                bytes: [0; 48],
+                bytes: [0; 80],
                 len: 0,
             };
             name.write_fmt(args).expect("names are short");
@@ -904,9 +908,12 @@ pub(super) mod names {
         Name::new(format_args!("hirail/{port}/data/{}", block.number()))
     }
 
-    /// Where packets are passed on to whoever listens for a service id.
-    pub(in super::super) fn service(port: u16, service: u64) -> Name {
-        Name::new(format_args!("hirail/{port}/service/{service:016x}"))
+    /// Where packets are passed on to whoever listens for a service id at an address.
+    pub(in super::super) fn service(port: u16, service: u64, address: IpAddr) -> Name {
+        let gid = u128::from_be_bytes(Gid::from_ip(address).0);
+        Name::new(format_args!(
+            "hirail/{port}/service/{service:016x}/{gid:032x}"
+        ))
     }
 
     /// Held by the process that is joining.

@@ -1,5 +1,6 @@
 //! What a link is to the driver: packets in, runs out, descriptors to wait on.
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 use hirail_rnic::transmit::{Budget, OpenClasses, Run};
@@ -68,6 +69,16 @@ pub(crate) trait Link: Send {
 
     /// No more packets of this group.
     fn leave(&mut self, group: Gid);
+
+    /// Connection requests for a service at an address shall arrive from now on, and those for
+    /// [`ANYTHING`](crate::port::ANYTHING) where nobody listens for them. Nothing to do where no
+    /// other process shares the port.
+    fn listen(&mut self, _service: u64, _address: IpAddr) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    /// Undoes `listen`.
+    fn ignore(&mut self, _service: u64, _address: IpAddr) {}
 
     /// Classes that may be sent now.
     fn open(&mut self, _now: Instant) -> OpenClasses {

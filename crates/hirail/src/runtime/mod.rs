@@ -24,6 +24,7 @@ pub(crate) mod udp;
 mod wakefulness;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
@@ -78,6 +79,11 @@ pub trait Notify: Send + Sync {
 /// Who is told of asynchronous events in place of the queue.
 type AsyncHandler = Box<dyn Fn(AsyncEvent) + Send + Sync>;
 
+/// Who looks at asynchronous events before the user does. Called with the driver in hand.
+pub(crate) trait Observe: Send + Sync {
+    fn observe(&self, event: &AsyncEvent);
+}
+
 /// One engine on one link.
 pub(crate) struct Rnic {
     pub(crate) device: Device<Threads>,
@@ -89,6 +95,8 @@ pub(crate) struct Rnic {
     port_up: AtomicBool,
     /// Who waits for which completion queue.
     channels: RwLock<BTreeMap<CqId, Weak<dyn Notify>>>,
+    /// Looks at asynchronous events as well.
+    observer: RwLock<Option<Weak<dyn Observe>>>,
     /// Asynchronous events not fetched yet.
     pub(crate) events: crate::verbs::event::EventQueue,
     async_handler: OnceLock<AsyncHandler>,
@@ -111,6 +119,7 @@ impl Rnic {
             publisher: Mutex::new(Publisher::new(name, kind)?),
             port_up: AtomicBool::new(true),
             channels: RwLock::new(BTreeMap::new()),
+            observer: RwLock::new(None),
             events: crate::verbs::event::EventQueue::new()?,
             async_handler: OnceLock::new(),
             progress,
@@ -265,6 +274,11 @@ impl Rnic {
 
     /// Tells the user of an asynchronous event.
     pub(crate) fn raise(&self, event: AsyncEvent) {
+        let observer = self.observer.read().unwrap_or_else(|e| e.into_inner());
+        if let Some(observer) = observer.as_ref().and_then(Weak::upgrade) {
+            observer.observe(&event);
+        }
+        drop(observer);
         match self.async_handler.get() {
             Some(handler) => handler(event),
             None => self.events.push(event),
@@ -274,6 +288,21 @@ impl Rnic {
     /// Tells `handler` of asynchronous events from now on. The first one stays.
     pub(crate) fn set_async_handler(&self, handler: AsyncHandler) {
         let _ = self.async_handler.set(handler);
+    }
+
+    /// Shows asynchronous events to `observer` as well, in place of the one before.
+    pub(crate) fn show_events_to(&self, observer: Weak<dyn Observe>) {
+        *self.observer.write().unwrap_or_else(|e| e.into_inner()) = Some(observer);
+    }
+
+    /// Makes connection requests for a service at an address arrive here.
+    pub(crate) fn listen(&self, service: u64, address: IpAddr) -> std::io::Result<()> {
+        self.wait_and_drive(|driver| driver.link_mut().listen(service, address))
+    }
+
+    /// Undoes [`listen`](Self::listen).
+    pub(crate) fn ignore(&self, service: u64, address: IpAddr) {
+        self.wait_and_drive(|driver| driver.link_mut().ignore(service, address));
     }
 }
 

@@ -339,6 +339,14 @@ impl Link for UdpLink {
         let _ = self.receiver.leave_multicast(group.to_ip(), self.interface);
     }
 
+    fn listen(&mut self, service: u64, address: IpAddr) -> io::Result<()> {
+        self.receiver.listen(service, address)
+    }
+
+    fn ignore(&mut self, service: u64, address: IpAddr) {
+        self.receiver.ignore(service, address);
+    }
+
     fn budget(&self) -> Budget {
         Budget {
             packets: RUN_PACKETS,

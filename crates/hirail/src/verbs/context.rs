@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use hirail_rnic::event::AsyncEvent;
@@ -29,6 +29,8 @@ pub(crate) struct ContextInner {
     pub(crate) rnic: Arc<Rnic>,
     pub(crate) name: String,
     fast_paths: Option<FastPaths>,
+    /// The manager of its connections, as long as somebody holds it.
+    pub(crate) connections: Mutex<Weak<crate::cm::ManagerInner>>,
 }
 
 impl Context {
@@ -39,6 +41,7 @@ impl Context {
                 rnic,
                 name,
                 fast_paths,
+                connections: Mutex::new(Weak::new()),
             }),
         }
     }

@@ -39,6 +39,18 @@ impl<T> FdQueue<T> {
         item
     }
 
+    /// Takes all items out that are `wanted`, in their order.
+    pub(crate) fn take(&self, wanted: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let (taken, rest) = queue.drain(..).partition(|item| wanted(item));
+        *queue = rest;
+        if queue.is_empty() {
+            let _ = (&self.fd).read(&mut [0; 8]);
+        }
+        let taken: VecDeque<T> = taken;
+        taken.into()
+    }
+
     /// Takes the oldest item, waiting for one up to `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) -> Option<T> {
         let end = std::time::Instant::now() + timeout;

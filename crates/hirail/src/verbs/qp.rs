@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeBounds;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use hirail_rnic::SendOp;
 use hirail_rnic::mr::{Access, BindMw, MwType};
@@ -30,6 +30,15 @@ use crate::runtime::{Threads, now};
 #[derive(Clone)]
 pub struct Qp {
     inner: Arc<QpInner>,
+}
+
+/// A queue pair that may be gone.
+pub(crate) struct WeakQp(Weak<QpInner>);
+
+impl WeakQp {
+    pub(crate) fn upgrade(&self) -> Option<Qp> {
+        self.0.upgrade().map(|inner| Qp { inner })
+    }
 }
 
 struct QpInner {
@@ -65,7 +74,12 @@ impl Qp {
         }
     }
 
-    fn context(&self) -> &Context {
+    /// A handle that does not keep it.
+    pub(crate) fn downgrade(&self) -> WeakQp {
+        WeakQp(Arc::downgrade(&self.inner))
+    }
+
+    pub(crate) fn context(&self) -> &Context {
         self.inner.pd.context()
     }
 
@@ -175,7 +189,9 @@ impl Qp {
             sq_psn: self.inner.psn,
             ..QpAttr::default()
         };
-        let mask = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
+        let mut mask = AttrMask::PKEY_INDEX | AttrMask::QKEY;
+        // QP1 belongs to a port from the beginning.
+        mask.set(AttrMask::PORT, self.qp_type() != QpType::Gsi);
         self.go_to(QpState::Init, attr.clone(), mask)?;
         self.go_to(QpState::Rtr, attr.clone(), AttrMask::empty())?;
         self.go_to(QpState::Rts, attr, AttrMask::SQ_PSN)

@@ -330,3 +330,43 @@ fn a_runtime_that_ends_ends_the_waiting() {
         assert!(matches!(refused.unwrap(), Err(Error::NoRuntime)));
     });
 }
+
+/// Listen, connect, accept and disconnect, all on one thread.
+#[tokio::test]
+async fn connections() {
+    use hirail::cm::{Listener, Options};
+    use hirail::future::{self, AsyncListener};
+
+    let network = MemoryNetwork::new(Faults::default());
+    let open = |address: &str| network.open(address.parse().unwrap()).unwrap();
+    let (server, client) = (open("192.0.2.1"), open("192.0.2.2"));
+    let address = "192.0.2.1:18515".parse().unwrap();
+    let listener = AsyncListener::new(Listener::bind(&server, address).unwrap()).unwrap();
+    let make = |context: &Context| {
+        let dispatcher = Dispatcher::new(context).unwrap();
+        AsyncQp::build(&dispatcher, &context.alloc_pd().unwrap(), |qp| qp).unwrap()
+    };
+    let (a, b) = (make(&client), make(&server));
+    let active = async {
+        let options = Options::default().private_data(b"hello");
+        future::connect(a.qp(), address, &options).await.unwrap()
+    };
+    let passive = async {
+        let request = listener.accept().await.unwrap();
+        assert!(request.private_data().starts_with(b"hello"));
+        future::accept(request, b.qp(), &Options::default())
+            .await
+            .unwrap()
+    };
+    let (active, passive) = tokio::join!(active, passive);
+    active.start_disconnect().unwrap();
+    let (here, there) = tokio::join!(
+        future::disconnected(&active),
+        future::disconnected(&passive)
+    );
+    here.and(there).unwrap();
+    // Nobody listens any more.
+    drop(listener);
+    let refused = future::connect(make(&client).qp(), address, &Options::default()).await;
+    assert!(refused.is_err());
+}

@@ -8,6 +8,8 @@
 //! - [`AsyncQp`] gives each request as a future. A [`Dispatcher`] hands completions of many such QPs
 //!   to whom they belong.
 //!
+//! [`connect`], [`AsyncListener`] and [`accept`] make connections as [`cm`](crate::cm) does.
+//!
 //! All of it is cancellation safe: a future that is dropped loses no completion of anybody else,
 //! and no message. A request that was posted cannot be taken back, though: dropping its future only
 //! means that nobody asks how it ended, and until it has ended the device may read its memory or
@@ -82,11 +84,13 @@
 //! (or an `Arc` of it, for many tasks) and the [`Mr`](crate::Mr) may write its lists where they are
 //! needed.
 
+mod connections;
 mod cq;
 mod dispatcher;
 mod events;
 mod qp;
 
+pub use connections::{AsyncListener, accept, connect, disconnected};
 pub use cq::AsyncCq;
 pub use dispatcher::Dispatcher;
 pub use events::AsyncEvents;

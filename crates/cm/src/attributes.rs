@@ -1,5 +1,5 @@
 //! What to set on the queue pair of a connection: the attributes of each step, as
-//! `rdma_init_qp_attr` returns them (`cm.md` 4.6).
+//! rdma_init_qp_attr(3) of librdmacm returns them.
 
 use hirail_rnic::mr::Access;
 use hirail_rnic::qp::attr::{AttrMask, QpAttr};

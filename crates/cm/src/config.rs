@@ -46,7 +46,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// The times of Linux's rdma_cm (`cm.md` 4.7).
+    /// The times of Linux's rdma_cm.
     fn default() -> Self {
         Self {
             seed: 0,
@@ -73,7 +73,7 @@ pub(crate) const fn span(code: u8) -> Span {
 }
 
 /// Local ACK timeout that fits a packet lifetime and the delay of the other side's acknowledgements
-/// (`cm.md` 4.7): there and back, and a little more.
+/// as Linux works it out: there and back, and a little more.
 pub(crate) const fn ack_timeout(lifetime: u8, delay: u8) -> u8 {
     let both_ways = lifetime + 1;
     let code = if both_ways >= delay {
@@ -92,7 +92,7 @@ mod tests {
     fn times() {
         assert_eq!(span(0), Span::from_ns(4096));
         assert_eq!(span(20), Span::from_ns(4_294_967_296));
-        // The values seen from Linux (`cm.md` 4.7, 4.12).
+        // The values seen from Linux and soft-RoCE.
         assert_eq!(ack_timeout(16, 15), 17);
         assert_eq!(ack_timeout(16, 16), 18);
         assert_eq!(ack_timeout(18, 15), 19);

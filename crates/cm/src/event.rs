@@ -8,7 +8,7 @@ use crate::path::Path;
 use crate::service::ListenerId;
 use crate::sidr::ServiceStatus;
 
-/// Options of enhanced connection establishment (`cm.md` 4.8): a hint from one vendor's device to
+/// Options of enhanced connection establishment: a hint from one vendor's device to
 /// another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ece {

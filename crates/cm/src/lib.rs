@@ -1,5 +1,5 @@
 //! The connection manager as a sans-IO state machine: who wants to talk to whom, and with which
-//! queue pairs (`cm.md`).
+//! queue pairs (IBTA Vol 1, chapter 12).
 //!
 //! It opens no socket, reads no clock and draws no randomness: messages, time and a seed are handed
 //! in. It owns no queue pair either. Whoever does is told by an [`Event`] when the peer is known, and

@@ -76,7 +76,7 @@ pub(crate) fn split(
 mod tests {
     use super::*;
 
-    /// The lengths that RDMA-CM's users know (`cm.md` 4.5).
+    /// The lengths that RDMA-CM's users know.
     #[test]
     fn limits() {
         assert_eq!((Limits::REQ, Limits::REQ_IP), (92, 56));

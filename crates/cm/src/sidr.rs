@@ -58,6 +58,9 @@ pub struct Answer<'a> {
     pub private_data: &'a [u8],
 }
 
+/// Code of Linux's response timeout.
+const USUAL_TIMEOUT: u8 = 20;
+
 /// A question of this side.
 pub(crate) struct Asked {
     service: ServiceId,
@@ -114,14 +117,19 @@ impl Cm {
         Self::patience(self.config.packet_lifetime, self.config.response_timeout)
     }
 
+    /// How long an answer is remembered: the question does not say when it will come again, but
+    /// hardly anybody waits for longer than Linux does.
+    fn answer_memory(&self) -> hirail_rnic::Span {
+        span(self.config.response_timeout.max(USUAL_TIMEOUT)).times(2)
+    }
+
     /// Answers a question.
     ///
     /// # Errors
     /// There is no such question, or too much private data.
     pub fn answer(&mut self, now: Instant, id: CommId, answer: &Answer<'_>) -> Result<(), CmError> {
         private_data::check("SIDR_REP", answer.private_data, Limits::SIDR_REP)?;
-        // Nobody who asks is patient for longer than that after its first try.
-        let at = now + span(self.config.response_timeout).times(2);
+        let at = now + self.answer_memory();
         let Some(Entry::Heard(heard)) = self.entries.get_mut(&id) else {
             return Err(CmError::NoSuchId(id));
         };
@@ -180,10 +188,12 @@ impl Cm {
         let key = (arrival.meta.source, req.request_id);
         let known = self.by_question.get(&key).copied();
         if let Some(id) = known.filter(|_| !planted::has(Bug::QuestionHeardAgain)) {
-            if let Some(Entry::Heard(heard)) = self.entries.get(&id)
+            let at = arrival.now + self.answer_memory();
+            if let Some(Entry::Heard(heard)) = self.entries.get_mut(&id)
                 && let Some(answer) = &heard.answer
             {
                 self.outgoing.push(heard.path, **answer);
+                self.timers.set(id, &mut heard.deadline, Some(at));
             }
             return;
         }

@@ -166,6 +166,7 @@ impl Cm {
             ack_timeout: local_ack_timeout,
             lifetime,
             response_timeout: config.response_timeout,
+            request_timeout: config.response_timeout,
             max_retries,
             retries_left: max_retries,
             deadline: None,

@@ -238,10 +238,14 @@ impl Cm {
         let Some(connection) = self.entries.get_mut(&id).and_then(Entry::connection) else {
             return;
         };
+        let mut at = now + span(connection.timewait());
+        if connection.state == State::RepSent {
+            // The peer may never have heard the REP, and ask again.
+            at = at.max(connection.request_again(now));
+        }
         connection.state = State::TimeWait;
         connection.is_owned = is_owned;
         connection.repeated = None;
-        let at = now + span(connection.timewait());
         if planted::has(Bug::TimewaitEndless) && connection.role == Role::Passive {
             return self.timers.set(id, &mut connection.deadline, None);
         }

@@ -19,7 +19,7 @@ use crate::service::ListenerId;
 pub use active::Connect;
 pub use passive::Accept;
 
-/// State of a connection (`cm.md` 4.6).
+/// State of a connection (IBTA Vol 1, chapter 12, State Transition Diagrams).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Active: the REQ is under way.
@@ -92,6 +92,8 @@ pub(crate) struct Connection {
     lifetime: u8,
     /// Code of how long the other side takes to answer.
     response_timeout: u8,
+    /// Code of how long the other side waits before it repeats its request.
+    request_timeout: u8,
     max_retries: u8,
     retries_left: u8,
     pub(crate) deadline: Option<Instant>,
@@ -108,6 +110,12 @@ impl Connection {
             self.retries_left -= 1;
         }
         has_left
+    }
+
+    /// When the request will have come again, if its answer was not heard, were that the only message
+    /// to get lost.
+    fn request_again(&self, now: Instant) -> Instant {
+        now + Cm::patience(self.lifetime, self.request_timeout).times(2)
     }
 
     /// Code of the time after which nothing of it is under way any more.

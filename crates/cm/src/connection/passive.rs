@@ -183,6 +183,7 @@ impl Cm {
             ack_timeout: req.ack_timeout.code(),
             lifetime: req.ack_timeout.code().max(1) - 1,
             response_timeout: req.local_response_timeout,
+            request_timeout: req.remote_response_timeout,
             max_retries: four_bits(req.max_cm_retries),
             retries_left: 0,
             deadline: None,
@@ -242,11 +243,24 @@ impl Cm {
         };
         match connection.state {
             State::ReqReceived => self.ask_for_time(id, Rej::OF_REQ),
-            State::RepSent | State::Refused => self.send_again(id),
+            State::RepSent => self.send_again(id),
+            State::Refused => {
+                self.send_again(id);
+                self.remember_answer(arrival.now, id);
+            }
             State::TimeWait => {
                 self.refuse_req(arrival, req, (RejReason::STALE_CONNECTION, Vec::new()));
+                self.remember_answer(arrival.now, id);
             }
             State::Established | State::DreqSent | State::ReqSent | State::RepReceived => {}
+        }
+    }
+
+    /// Remembers an answer until the request would have come again, had it not been heard.
+    fn remember_answer(&mut self, now: Instant, id: CommId) {
+        if let Some(connection) = self.entries.get_mut(&id).and_then(Entry::connection) {
+            let at = connection.request_again(now);
+            self.timers.set(id, &mut connection.deadline, Some(at));
         }
     }
 
@@ -349,7 +363,6 @@ impl Cm {
         data: &[u8],
     ) -> Result<(), CmError> {
         private_data::check("REJ", data, Limits::REJ)?;
-        let response_timeout = self.config.response_timeout;
         let connection = self.owned(id)?;
         connection.expect(id, "reject", &[State::ReqReceived, State::RepReceived])?;
         let is_request = connection.state == State::ReqReceived;
@@ -370,9 +383,7 @@ impl Cm {
             };
             connection.state = State::Refused;
             connection.is_owned = false;
-            // For as long as the peer may not have heard, were this the only message to get lost.
-            let at = now + Self::patience(connection.lifetime, response_timeout).times(2);
-            self.timers.set(id, &mut connection.deadline, Some(at));
+            self.remember_answer(now, id);
         } else {
             self.remember(now, id, false);
         }

@@ -198,7 +198,7 @@ impl Attempt {
         let mut path = manager.path_to(peer.ip())?;
         path.traffic_class = options.traffic_class;
         let source_port = 32768 + (sys::random() % 28232) as u16;
-        // The rule of Linux, by which the two ports make the flow label (`protocol.md` 1.5).
+        // The rule of Linux, by which the two ports make the flow label.
         let label = u32::from(source_port) * 31 + u32::from(peer.port());
         path.flow_label = label & 0xf_ffff;
         if qp.state() == QpState::Reset {

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -35,6 +36,9 @@ use crate::verbs::qp::{Qp, WeakQp};
 /// repetitions of a lost one.
 const LINGER: Duration = Duration::from_secs(10);
 
+/// How often it is tried to have what another process has given up.
+const CATCH_PERIOD: Duration = Duration::from_secs(1);
+
 /// How long one that leaves may take.
 const LEAVING: Duration = Duration::from_secs(1);
 
@@ -54,14 +58,22 @@ pub(crate) struct ManagerInner {
     books: Mutex<Books>,
     /// What the engine has told and the thread has not looked at yet.
     news: Arc<News>,
-    /// Addresses at which messages that nobody waits for come here.
-    catches: Mutex<BTreeSet<IpAddr>>,
+    catches: Mutex<Catches>,
     gsi: Gsi,
     context: Context,
 }
 
+/// Addresses at which messages that nobody waits for come here.
+#[derive(Default)]
+struct Catches {
+    addresses: BTreeSet<IpAddr>,
+    /// When the others were tried for last.
+    tried_at: Option<std::time::Instant>,
+}
+
 /// What the locks of the engine must not wait for.
 struct News {
+    gids_changed: AtomicBool,
     established: Mutex<Vec<Qpn>>,
     bell: File,
 }
@@ -121,6 +133,7 @@ impl Manager {
         let gsi = Gsi::new(context)?;
         let arrivals = gsi.fd().try_clone_to_owned().map_err(Error::Descriptor)?;
         let news = Arc::new(News {
+            gids_changed: AtomicBool::new(false),
             established: Mutex::default(),
             bell: File::from(bell),
         });
@@ -546,10 +559,17 @@ impl ManagerInner {
     /// Makes messages that nobody waits for come here, at all addresses of the device where no
     /// other process has come first.
     fn catch(&self) {
-        let now: BTreeSet<IpAddr> = self.addresses().into_iter().collect();
         let mut catches = self.catches.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = catches
+            .tried_at
+            .is_none_or(|at| at.elapsed() > CATCH_PERIOD);
+        if !self.news.gids_changed.swap(false, Ordering::AcqRel) && !is_due {
+            return;
+        }
+        catches.tried_at = Some(std::time::Instant::now());
+        let now: BTreeSet<IpAddr> = self.addresses().into_iter().collect();
         let rnic = self.context.rnic();
-        catches.retain(|ip| {
+        catches.addresses.retain(|ip| {
             let stays = now.contains(ip);
             if !stays {
                 rnic.ignore(ANYTHING, *ip);
@@ -557,8 +577,8 @@ impl ManagerInner {
             stays
         });
         for ip in now {
-            if !catches.contains(&ip) && rnic.listen(ANYTHING, ip).is_ok() {
-                catches.insert(ip);
+            if !catches.addresses.contains(&ip) && rnic.listen(ANYTHING, ip).is_ok() {
+                catches.addresses.insert(ip);
             }
         }
     }
@@ -570,7 +590,8 @@ impl Drop for ManagerInner {
             return;
         }
         let catches = self.catches.get_mut();
-        for ip in catches.unwrap_or_else(PoisonError::into_inner).iter() {
+        let catches = catches.unwrap_or_else(PoisonError::into_inner);
+        for ip in &catches.addresses {
             self.context.rnic().ignore(ANYTHING, *ip);
         }
         // The thread sees that there is nothing left to do.
@@ -618,7 +639,7 @@ impl Observe for News {
                 let mut established = established.unwrap_or_else(PoisonError::into_inner);
                 established.push(*qpn);
             }
-            AsyncEvent::GidChange => {}
+            AsyncEvent::GidChange => self.gids_changed.store(true, Ordering::Release),
             _ => return,
         }
         self.ring();

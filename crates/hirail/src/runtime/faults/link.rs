@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -319,6 +320,14 @@ impl Link for FaultyLink {
 
     fn leave(&mut self, group: Gid) {
         self.inner.leave(group);
+    }
+
+    fn listen(&mut self, service: u64, address: IpAddr) -> std::io::Result<()> {
+        self.inner.listen(service, address)
+    }
+
+    fn ignore(&mut self, service: u64, address: IpAddr) {
+        self.inner.ignore(service, address);
     }
 
     fn open(&mut self, now: Instant) -> OpenClasses {

@@ -3,15 +3,15 @@
 //!
 //! | module | |
 //! | --- | --- |
-//! | [`exports`] | the symbols and their versions, by way of [`export`] |
-//! | [`abi`] | the structures of C, byte for byte |
-//! | [`entry`] | the way in: no panic leaves the library |
-//! | [`device`], [`context`], [`query`] | devices, open ones, and what can be asked |
-//! | [`pd`], [`mr`], [`bind`], [`cq`], [`channel`], [`qp`], [`srq`], [`xrc`], [`ah`] | objects |
-//! | [`post`], [`poll`], [`ex`] | the data path: pointers in the objects lead here |
-//! | [`events`], [`async_event`] | events behind descriptors |
+//! | `exports` | the symbols and their versions, by way of `export` |
+//! | `abi` | the structures of C, byte for byte |
+//! | `entry` | the way in: no panic leaves the library |
+//! | `device`, `context`, `query` | devices, open ones, and what can be asked |
+//! | `pd`, `mr`, `bind`, `cq`, `channel`, `qp`, `srq`, `xrc`, `ah` | objects |
+//! | `post`, `poll`, `ex` | the data path: pointers in the objects lead here |
+//! | `events`, `async_event` | events behind descriptors |
 //!
-//! Everything is done by the library [`hirail`]; here are only the shapes of C.
+//! Everything is done by the library `hirail`; here are only the shapes of C.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

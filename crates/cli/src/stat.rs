@@ -28,7 +28,8 @@ pub(crate) struct Args {
     #[arg(value_parser = number::within::<u32>(1..=u64::from(u32::MAX)), allow_negative_numbers = true)]
     pid: Option<u32>,
 
-    /// Show what was added within this time, again and again
+    /// Show what was added within this time, such as 2s or 500ms, again and again; with --json, an
+    /// array each time
     #[arg(long, short, value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
     interval: Option<Duration>,
 
@@ -47,13 +48,13 @@ fn duration(text: &str) -> Result<Duration, String> {
         "ms" => 1e-3,
         "s" => 1.0,
         "min" => 60.0,
-        _ => return Err("expected a time such as 500ms or 2s".into()),
+        _ => return Err("write a time such as 500ms, 2s or 1min".into()),
     };
     match number.trim().parse::<f64>() {
         Ok(value) if (0.05..=86_400.0).contains(&(value * scale)) => {
             Ok(Duration::from_secs_f64(value * scale))
         }
-        _ => Err("expected a time between 50ms and a day".into()),
+        _ => Err("write a time between 50ms and a day, such as 500ms or 2s".into()),
     }
 }
 

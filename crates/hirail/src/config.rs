@@ -100,7 +100,7 @@ const SWITCH: &str = "on or off";
 const AUTO: &str = "auto, on or off";
 const SIZE: &str = "a number of bytes, such as 65536, 512KiB or 8MiB";
 const WINDOW: &str = "a number of bytes of at least 8192, such as 65536, 512KiB or 8MiB";
-const RATE: &str = "a rate such as 25Gbps or 400Mbps";
+const RATE: &str = "a rate of at least 1Mbps, such as 25Gbps or 400Mbps";
 
 /// All settings. Parameters of congestion control are taken by their own names besides
 /// ([`CcParam`]), in the file's table `congestion`.
@@ -227,7 +227,10 @@ pub const SETTINGS: &[Setting] = &[
         variable: "HIRAIL_LINE_RATE",
         meaning: "rate of the link; what the interface tells",
         values: RATE,
-        set: |config, text| rate(text).map(|bps| config.line_rate_bps = Some(bps)),
+        set: |config, text| {
+            config.line_rate_bps = Some(rate(text).filter(|bps| *bps >= 1_000_000)?);
+            Some(())
+        },
     },
 ];
 
@@ -312,7 +315,15 @@ impl Config {
         // A fixed order, so that the same mistake is always reported first.
         ours.sort();
         let mut config = Self::default();
-        if let Some((_, path)) = ours.iter().find(|(name, _)| name == FILE_VARIABLE) {
+        if let Some((name, path)) = ours.iter().find(|(name, _)| name == FILE_VARIABLE) {
+            if path.is_empty() {
+                return Err(ConfigError::Value {
+                    place: "environment".to_owned(),
+                    name: name.clone(),
+                    expected: "a path".to_owned(),
+                    value: path.clone(),
+                });
+            }
             let path = PathBuf::from(path);
             let text = fs::read_to_string(&path).map_err(|error| ConfigError::Unreadable {
                 path: path.clone(),
@@ -569,6 +580,8 @@ mod tests {
     fn every_setting_is_taken_from_both() {
         let values = [
             ("pcap", "a.pcapng"),
+            ("faults", "drop=1%"),
+            ("seed", "7"),
             ("port.segmentation", "off"),
             ("port.coalescing", "off"),
             ("port.steering", "off"),
@@ -608,6 +621,11 @@ mod tests {
                 },
                 segmentation: Auto::Off,
                 pcap: Some("a.pcapng".into()),
+                faults: Faults {
+                    seed: 7,
+                    loss: 0.01,
+                    ..Faults::default()
+                },
                 recovery: RecoveryKind::SelectiveRepeat,
                 window: Some(2 << 20),
                 equal_writes: Auto::Off,
@@ -649,6 +667,11 @@ mod tests {
              65536, 512KiB or 8MiB, got '1'",
         );
         refused(
+            from_variables(&[("HIRAIL_LINE_RATE", "999kbps")]),
+            "environment: expected HIRAIL_LINE_RATE to be a rate of at least 1Mbps, such as 25Gbps \
+             or 400Mbps, got '999kbps'",
+        );
+        refused(
             from_file("\n[port]\nsegmentaton = 'on'\n"),
             "hirail.toml:3: unknown setting 'port.segmentaton'; did you mean 'port.segmentation'?",
         );
@@ -675,6 +698,10 @@ mod tests {
             panic!("not noticed")
         };
         assert_eq!(place, "hirail.toml:2");
+        refused(
+            from_variables(&[("HIRAIL_CONFIG", "")]),
+            "environment: expected HIRAIL_CONFIG to be a path, got ''",
+        );
         let missing = from_variables(&[("HIRAIL_CONFIG", "/nowhere/hirail.toml")]);
         let message = missing.expect_err("refused").to_string();
         assert!(message.starts_with("cannot read the configuration file /nowhere/hirail.toml: "));

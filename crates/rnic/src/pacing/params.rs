@@ -175,7 +175,11 @@ impl DcqcnParams {
     pub fn check(&self, line_rate_bps: u64) -> Result<Dcqcn, CcOutOfRange> {
         let line_rate_mbps = line_rate_bps / MBPS;
         for &param in CcParam::ALL {
-            param.check(self.get(param), line_rate_mbps)?;
+            let value = self.get(param);
+            // The steps that nobody chose are too large for some links, and are cut to fit below.
+            if value != param.default_value() {
+                param.check(value, line_rate_mbps)?;
+            }
         }
         let max_rate = match self.rpg_max_rate {
             0 => line_rate_bps,
@@ -205,8 +209,8 @@ impl DcqcnParams {
                 0 => max_rate,
                 mbps => (u64::from(mbps) * MBPS).clamp(min_rate, max_rate),
             },
-            ai_rate: u64::from(self.rpg_ai_rate) * MBPS,
-            hai_rate: u64::from(self.rpg_hai_rate) * MBPS,
+            ai_rate: (u64::from(self.rpg_ai_rate) * MBPS).min(line_rate_bps),
+            hai_rate: (u64::from(self.rpg_hai_rate) * MBPS).min(line_rate_bps),
             gd_shift: u32::from(self.rpg_gd) - 10,
             min_dec_fac: self.rpg_min_dec_fac.into(),
             gamma: Fraction::of_1024(self.dce_tcp_g),

@@ -68,6 +68,22 @@ mod parameters {
         );
     }
 
+    /// Some interfaces tell 10 Mb/s: what nobody has set does not stand in the way of using them.
+    #[test]
+    fn steps_that_nobody_chose_fit_a_slow_link() {
+        let dcqcn = DcqcnParams::default().check(10_000_000).unwrap();
+        assert_eq!((dcqcn.ai_rate, dcqcn.hai_rate), (5_000_000, 10_000_000));
+        assert_eq!(dcqcn.max_rate_bps(), 10_000_000);
+        let chosen = DcqcnParams {
+            rpg_hai_rate: 51,
+            ..DcqcnParams::default()
+        };
+        assert_eq!(
+            chosen.check(10_000_000).unwrap_err().to_string(),
+            "rpg_hai_rate is 1 to 10 Mb/s, got 51"
+        );
+    }
+
     #[test]
     fn published_values_are_valid() {
         let dcqcn = DcqcnParams::paper().check(40 * GBPS).unwrap();

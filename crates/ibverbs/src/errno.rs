@@ -69,8 +69,12 @@ impl From<Error> for Errno {
             | Error::OtherDevice { .. }
             | Error::Config(_)
             | Error::CongestionControl(_)
-            | Error::NoChannel => libc::EINVAL,
-            Error::Port(_) | Error::Raw(_) => libc::EADDRINUSE,
+            | Error::NoChannel
+            | Error::Cm(_) => libc::EINVAL,
+            Error::Port(_) | Error::Raw(_) | Error::AddressInUse { .. } => libc::EADDRINUSE,
+            Error::Rejected { .. } => libc::ECONNREFUSED,
+            Error::NoAnswer { .. } => libc::ETIMEDOUT,
+            Error::Disconnected { .. } => libc::ENOTCONN,
             Error::Multicast { error, .. }
             | Error::Interfaces(error)
             | Error::Capture { error, .. }

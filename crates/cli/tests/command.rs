@@ -63,6 +63,10 @@ fn bad_input() {
         ),
         (&["stat", "0"], &["'0'", "[PID]", "it must be at least 1"]),
         (
+            &["run", "--faults", "drop=1%", "--seed", "-1", "--", "true"],
+            &["'-1'", "--seed", "it must be at least 0"],
+        ),
+        (
             &["decode", "-c", "0", "file"],
             &["'0'", "--connection", "it must be at least 1"],
         ),

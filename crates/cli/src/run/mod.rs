@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use hirail::Faults;
 use serde_json::json;
 
+use crate::number;
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
 
@@ -42,7 +43,13 @@ pub(crate) struct RunArgs {
     faults: Option<String>,
     /// Seed of the faults: the same one brings the same faults again [default: a new one, which is
     /// printed]
-    #[arg(long, value_name = "N", requires = "faults")]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "faults",
+        value_parser = number::within::<u64>(0..=u64::MAX),
+        allow_negative_numbers = true
+    )]
     seed: Option<u64>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]

@@ -122,7 +122,10 @@ pub struct DeviceConfig {
     /// of the peer's region is refused at the first packet outside of it, where one message would be
     /// refused as a whole.
     pub equal_writes: bool,
-    /// How long an ACK may wait for the application's answer in a conversation; zero: it never waits.
+    /// How long an ACK may wait in a conversation at most; zero: it never waits. It is a part of what
+    /// the standard calls Local CA ACK Delay, which peers add to their ACK timeouts. An ACK waits for
+    /// four turns of the conversation if that is less, and not at all on a QP whose own timeout is
+    /// shorter than eight times this.
     pub ack_delay: Span,
     /// Loss recovery of new QPs.
     pub recovery: RecoveryKind,

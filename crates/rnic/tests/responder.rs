@@ -1321,80 +1321,42 @@ fn packets_that_are_none_of_ours() {
     assert_eq!(counters.get(DropReason::WrongSource.counter()), 1);
 }
 
-/// An ACK that waits is spared altogether where a response says it, and nothing is concluded from that.
-#[test]
-fn in_a_conversation_a_response_takes_the_place_of_the_ack() {
+/// In a conversation, with receive requests enough: the peer takes 20 us to go on after an answer.
+fn in_a_conversation() -> Script {
     let setup = Setup {
         timeout: AckTimeout::new(14),
         ..Setup::default()
     };
-    let mut s = Script::new(setup, |config| config.ack_delay = Span::from_us(50));
-    for wr_id in 1..=8 {
-        s.post_recv(wr_id, 8);
-    }
-    s.link_open(OpenClasses::DATA)
-        .recv(write(500, 0, 8))
-        .post(100, SendOp::Send, 8)
-        .link_open(OpenClasses::ALL)
-        .recv(read(501, 0, 8))
-        .wait(60.0);
-    s.note("the next one may still wait")
-        .link_open(OpenClasses::DATA)
-        .recv(write(502, 0, 8))
-        .post(101, SendOp::Send, 8)
-        .link_open(OpenClasses::ALL)
-        .wait(60.0);
-    check(
-        &mut s,
-        &expect![[r#"
-        0.000     post  RECV wr 1, 8 bytes
-        0.000     post  RECV wr 2, 8 bytes
-        0.000     post  RECV wr 3, 8 bytes
-        0.000     post  RECV wr 4, 8 bytes
-        0.000     post  RECV wr 5, 8 bytes
-        0.000     post  RECV wr 6, 8 bytes
-        0.000     post  RECV wr 7, 8 bytes
-        0.000     post  RECV wr 8, 8 bytes
-        0.000     <- RDMA WRITE Only psn 500 ack va+0 len 8 : 8
-        0.000     post  SEND wr 100, 8 bytes
-        0.000     -> SEND Only psn 100 ack : 8
-        0.000     <- RDMA READ Request psn 501 ack va+0 len 8
-        0.000     -> RDMA READ response Only psn 501 credits 8 msn 2 : 8
-        60.000    -- the next one may still wait
-        60.000    <- RDMA WRITE Only psn 502 ack va+0 len 8 : 8
-        60.000    post  SEND wr 101, 8 bytes
-        60.000    -> SEND Only psn 101 ack : 8
-        110.000   -> ACK psn 502 credits 8 msn 3
-    "#]],
-    );
-}
-
-/// The application answers each message and the peer sends the next one: one ACK says it for both. A
-/// wait in vain ends that; what is no plain new message is answered at once.
-#[test]
-fn in_a_conversation_an_ack_waits_for_the_next_message() {
-    let setup = Setup {
-        timeout: AckTimeout::new(14),
-        ..Setup::default()
-    };
-    let mut s = Script::new(setup, |config| config.ack_delay = Span::from_us(50));
+    let mut s = Script::new(setup, |config| config.ack_delay = Span::from_us(100));
     for wr_id in 1..=16 {
         s.post_recv(wr_id, 100);
     }
-    s.link_open(OpenClasses::DATA).recv(send(500, 8));
-    s.note("answered before the ACK has left")
+    s.note("nothing is known of the peer, so the first ACK does not wait")
+        .link_open(OpenClasses::DATA)
+        .recv(send(500, 8))
         .post(100, SendOp::Send, 8)
         .link_open(OpenClasses::ALL)
-        .wait(20.0)
-        .recv(send(501, 8))
-        .wait(40.0);
-    s.note("that was right: the next one waits at once")
-        .recv(send(502, 8))
-        .wait(60.0);
-    s.note("in vain").recv(send(503, 8));
-    s.note("duplicates and gaps never wait")
-        .recv(send(503, 8))
-        .recv(send(505, 8));
+        .wait(20.0);
+    s
+}
+
+/// An ACK that waits is spared altogether where a response says it, and nothing is concluded from that.
+#[test]
+fn in_a_conversation_a_response_takes_the_place_of_the_ack() {
+    let mut s = in_a_conversation();
+    s.note("the next one may")
+        .link_open(OpenClasses::DATA)
+        .recv(write(501, 0, 8))
+        .post(101, SendOp::Send, 8)
+        .link_open(OpenClasses::ALL)
+        .recv(read(502, 0, 8))
+        .wait(100.0);
+    s.note("and so may this one")
+        .link_open(OpenClasses::DATA)
+        .recv(write(503, 0, 8))
+        .post(102, SendOp::Send, 8)
+        .link_open(OpenClasses::ALL)
+        .wait(100.0);
     check(
         &mut s,
         &expect![[r#"
@@ -1414,27 +1376,94 @@ fn in_a_conversation_an_ack_waits_for_the_next_message() {
             0.000     post  RECV wr 14, 100 bytes
             0.000     post  RECV wr 15, 100 bytes
             0.000     post  RECV wr 16, 100 bytes
+            0.000     -- nothing is known of the peer, so the first ACK does not wait
             0.000     <- SEND Only psn 500 ack : 8
             0.000     recv  wr 1 SUCCESS RECV 8 bytes
-            0.000     -- answered before the ACK has left
             0.000     post  SEND wr 100, 8 bytes
             0.000     -> SEND Only psn 100 ack : 8
+            0.000     -> ACK psn 500 credits 12 msn 1
+            20.000    -- the next one may
+            20.000    <- RDMA WRITE Only psn 501 ack va+0 len 8 : 8
+            20.000    post  SEND wr 101, 8 bytes
+            20.000    -> SEND Only psn 101 ack : 8
+            20.000    <- RDMA READ Request psn 502 ack va+0 len 8
+            20.000    -> RDMA READ response Only psn 502 credits 12 msn 3 : 8
+            120.000   -- and so may this one
+            120.000   <- RDMA WRITE Only psn 503 ack va+0 len 8 : 8
+            120.000   post  SEND wr 102, 8 bytes
+            120.000   -> SEND Only psn 102 ack : 8
+            200.000   -> ACK psn 503 credits 12 msn 4
+        "#]],
+    );
+}
+
+/// The application answers each message and the peer sends the next one: one ACK says it for some of
+/// them. A peer whose timeout is longer than that never notices. A wait in vain ends it; what is no plain
+/// new message is answered at once.
+#[test]
+fn in_a_conversation_an_ack_waits_for_the_next_messages() {
+    let mut s = in_a_conversation();
+    s.note("answered before the ACK has left: it waits for four turns")
+        .link_open(OpenClasses::DATA)
+        .recv(send(501, 8))
+        .post(101, SendOp::Send, 8)
+        .link_open(OpenClasses::ALL)
+        .wait(20.0)
+        .recv(send(502, 8))
+        .wait(70.0);
+    s.note("that was right: the next one waits at once")
+        .recv(send(503, 8))
+        .wait(100.0);
+    s.note("in vain").recv(send(504, 8));
+    s.note("duplicates and gaps never wait")
+        .recv(send(504, 8))
+        .recv(send(506, 8));
+    check(
+        &mut s,
+        &expect![[r#"
+            0.000     post  RECV wr 1, 100 bytes
+            0.000     post  RECV wr 2, 100 bytes
+            0.000     post  RECV wr 3, 100 bytes
+            0.000     post  RECV wr 4, 100 bytes
+            0.000     post  RECV wr 5, 100 bytes
+            0.000     post  RECV wr 6, 100 bytes
+            0.000     post  RECV wr 7, 100 bytes
+            0.000     post  RECV wr 8, 100 bytes
+            0.000     post  RECV wr 9, 100 bytes
+            0.000     post  RECV wr 10, 100 bytes
+            0.000     post  RECV wr 11, 100 bytes
+            0.000     post  RECV wr 12, 100 bytes
+            0.000     post  RECV wr 13, 100 bytes
+            0.000     post  RECV wr 14, 100 bytes
+            0.000     post  RECV wr 15, 100 bytes
+            0.000     post  RECV wr 16, 100 bytes
+            0.000     -- nothing is known of the peer, so the first ACK does not wait
+            0.000     <- SEND Only psn 500 ack : 8
+            0.000     recv  wr 1 SUCCESS RECV 8 bytes
+            0.000     post  SEND wr 100, 8 bytes
+            0.000     -> SEND Only psn 100 ack : 8
+            0.000     -> ACK psn 500 credits 12 msn 1
+            20.000    -- answered before the ACK has left: it waits for four turns
             20.000    <- SEND Only psn 501 ack : 8
             20.000    recv  wr 2 SUCCESS RECV 8 bytes
-            50.000    -> ACK psn 501 credits 12 msn 2
-            60.000    -- that was right: the next one waits at once
-            60.000    <- SEND Only psn 502 ack : 8
-            60.000    recv  wr 3 SUCCESS RECV 8 bytes
-            110.000   -> ACK psn 502 credits 12 msn 3
-            120.000   -- in vain
-            120.000   <- SEND Only psn 503 ack : 8
-            120.000   recv  wr 4 SUCCESS RECV 8 bytes
-            120.000   -> ACK psn 503 credits 12 msn 4
-            120.000   -- duplicates and gaps never wait
-            120.000   <- SEND Only psn 503 ack : 8
-            120.000   -> ACK psn 503 credits 12 msn 4
-            120.000   <- SEND Only psn 505 ack : 8
-            120.000   -> NAK psn 504 PsnSequenceError msn 4
+            20.000    post  SEND wr 101, 8 bytes
+            20.000    -> SEND Only psn 101 ack : 8
+            40.000    <- SEND Only psn 502 ack : 8
+            40.000    recv  wr 3 SUCCESS RECV 8 bytes
+            100.000   -> ACK psn 502 credits 12 msn 3
+            110.000   -- that was right: the next one waits at once
+            110.000   <- SEND Only psn 503 ack : 8
+            110.000   recv  wr 4 SUCCESS RECV 8 bytes
+            190.000   -> ACK psn 503 credits 12 msn 4
+            210.000   -- in vain
+            210.000   <- SEND Only psn 504 ack : 8
+            210.000   recv  wr 5 SUCCESS RECV 8 bytes
+            210.000   -> ACK psn 504 credits 8 msn 5
+            210.000   -- duplicates and gaps never wait
+            210.000   <- SEND Only psn 504 ack : 8
+            210.000   -> ACK psn 504 credits 8 msn 5
+            210.000   <- SEND Only psn 506 ack : 8
+            210.000   -> NAK psn 505 PsnSequenceError msn 5
         "#]],
     );
 }

@@ -22,7 +22,8 @@ const WINDOW: u64 = 1 << 20;
 /// Bytes in flight to a destination at the start.
 const INITIAL_WINDOW: u64 = 256 << 10;
 
-/// How long an ACK may wait in a conversation: some round trips between processes that poll.
+/// How long an ACK may wait in a conversation at most: some round trips between processes that poll,
+/// and far below the Local CA ACK Delay that connections are told of.
 const ACK_DELAY: Span = Span::from_us(100);
 
 /// Line rate where the interface does not tell one.

@@ -118,9 +118,9 @@ impl Cm {
     }
 
     /// How long an answer is remembered: the question does not say when it will come again, but
-    /// hardly anybody waits for longer than Linux does.
+    /// hardly anybody waits for longer than Linux does, and some repetitions may get lost.
     fn answer_memory(&self) -> hirail_rnic::Span {
-        span(self.config.response_timeout.max(USUAL_TIMEOUT)).times(2)
+        span(self.config.response_timeout.max(USUAL_TIMEOUT)).times(4)
     }
 
     /// Answers a question.

@@ -9,7 +9,7 @@ use hirail_wire::{AckTimeout, PKey, PathMtu, Psn, QKey, Qpn};
 
 use super::{Connection, Role, State, agree, four_bits, granted};
 use crate::cm::{Arrival, Cm, Entry, Peer};
-use crate::config::ack_timeout;
+use crate::config::{ack_timeout, span};
 use crate::error::CmError;
 use crate::event::{Ece, Event, Response};
 use crate::ids::CommId;
@@ -167,6 +167,7 @@ impl Cm {
             lifetime,
             response_timeout: config.response_timeout,
             request_timeout: config.response_timeout,
+            granted_until: None,
             max_retries,
             retries_left: max_retries,
             deadline: None,
@@ -213,7 +214,7 @@ impl Cm {
             State::Established if is_again && !planted::has(Bug::RtuNotRepeated) => {
                 self.send_again(id);
             }
-            State::RepReceived if is_again => self.ask_for_time(id, 1),
+            State::RepReceived if is_again => self.ask_for_time(arrival.now, id, Rej::OF_REP),
             _ => {}
         }
     }
@@ -253,10 +254,6 @@ impl Cm {
         connection.ack_timeout = connection.ack_timeout.max(named);
         self.timers.set(id, &mut connection.deadline, None);
         self.by_peer_qp.insert((peer, rep.qpn), id);
-        let meeting = (connection.service, connection.path.remote);
-        if self.meeting.get(&meeting) == Some(&id) {
-            self.meeting.remove(&meeting);
-        }
         self.events.push_back(Event::Response(Box::new(Response {
             id,
             ca_guid: rep.ca_guid,
@@ -366,9 +363,12 @@ impl Cm {
     }
 
     /// Tells the peer that its message is here and the user is slow.
-    pub(super) fn ask_for_time(&mut self, id: CommId, received: u8) {
+    pub(super) fn ask_for_time(&mut self, now: Instant, id: CommId, received: u8) {
         let service_timeout = self.config.service_timeout;
-        if let Some(Entry::Connection(connection)) = self.entries.get(&id) {
+        if let Some(connection) = self.entries.get_mut(&id).and_then(Entry::connection) {
+            // It hears of it a little later.
+            let until = granted(now, connection.lifetime, service_timeout);
+            connection.granted_until = Some(until + span(connection.lifetime));
             let mra = Message::Mra(Mra {
                 ids: connection.ids(id),
                 received,

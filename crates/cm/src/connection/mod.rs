@@ -94,6 +94,8 @@ pub(crate) struct Connection {
     response_timeout: u8,
     /// Code of how long the other side waits before it repeats its request.
     request_timeout: u8,
+    /// The other side waits until then, because it was asked to.
+    granted_until: Option<Instant>,
     max_retries: u8,
     retries_left: u8,
     pub(crate) deadline: Option<Instant>,
@@ -112,10 +114,11 @@ impl Connection {
         has_left
     }
 
-    /// When the request will have come again, if its answer was not heard, were that the only message
-    /// to get lost.
+    /// When the request will have come again, if its answer was not heard, though some of its
+    /// repetitions get lost as well.
     fn request_again(&self, now: Instant) -> Instant {
-        now + Cm::patience(self.lifetime, self.request_timeout).times(2)
+        let begin = self.granted_until.map_or(now, |until| until.max(now));
+        begin + Cm::patience(self.lifetime, self.request_timeout).times(4)
     }
 
     /// Code of the time after which nothing of it is under way any more.

@@ -69,15 +69,21 @@ impl Cm {
         if let Some(id) = known.filter(|_| !planted::has(Bug::RequestHeardAgain)) {
             return self.hear_req_again(arrival, id, req);
         }
+        let met = self.meeting.get(&(req.service, peer.gid)).copied();
+        if let Some(id) = met
+            && let Some(Entry::Connection(connection)) = self.entries.get(&id)
+        {
+            if connection.state == State::ReqSent {
+                return self.meet(arrival, peer, id, req);
+            }
+            // It was overtaken by the answer to ours.
+            if connection.role == Role::Active && connection.remote_qpn == req.qpn {
+                return;
+            }
+        }
         if let Some(old) = self.other_connection(peer, req.qpn, None) {
             self.refuse_req(arrival, req, (RejReason::STALE_CONNECTION, Vec::new()));
             return self.supersede(arrival.now, old);
-        }
-        let met = self.meeting.get(&(req.service, peer.gid)).copied();
-        if let Some(id) = met
-            && self.state(id) == Some(State::ReqSent)
-        {
-            return self.meet(arrival, peer, id, req);
         }
         if let Err(refusal) = self.take_req(arrival, peer, req) {
             self.refuse_req(arrival, req, refusal);
@@ -184,6 +190,7 @@ impl Cm {
             lifetime: req.ack_timeout.code().max(1) - 1,
             response_timeout: req.local_response_timeout,
             request_timeout: req.remote_response_timeout,
+            granted_until: None,
             max_retries: four_bits(req.max_cm_retries),
             retries_left: 0,
             deadline: None,
@@ -242,7 +249,7 @@ impl Cm {
             return;
         };
         match connection.state {
-            State::ReqReceived => self.ask_for_time(id, Rej::OF_REQ),
+            State::ReqReceived => self.ask_for_time(arrival.now, id, Rej::OF_REQ),
             State::RepSent => self.send_again(id),
             State::Refused => {
                 self.send_again(id);

@@ -54,6 +54,28 @@ fn one_of_two_becomes_passive() {
     pair.is_forgotten();
 }
 
+/// A REQ that comes after the answer to the other one is no new request.
+#[test]
+fn the_answer_overtakes_the_other_request() {
+    let mut pair = Pair::new();
+    let [there, back] = requests(&pair);
+    let a = pair.a.cm.connect(pair.now, &there).unwrap();
+    let b = pair.b.cm.connect(pair.now, &back).unwrap();
+    let late = pair.a.sends();
+    let req = pair.b.sends();
+    pair.give_a(&req);
+    pair.a.tells();
+    let accept = Accept::new(Qpn::new(0x11));
+    pair.a.cm.accept(pair.now, a, &accept).unwrap();
+    assert_eq!(pair.exchange(), ["> REP"]);
+    pair.give_b(&late);
+    pair.b.cm.confirm(b, &[]).unwrap();
+    pair.give_b(&late);
+    assert_eq!(pair.exchange(), ["< RTU"]);
+    assert!(matches!(pair.b.tells()[..], [Event::Response(_)]));
+    assert_eq!(pair.b.cm.state(b), Some(State::Established));
+}
+
 /// With equal GUIDs the larger queue pair number decides.
 #[test]
 fn queue_pair_numbers_decide() {

@@ -59,6 +59,11 @@ impl Driver {
         let now = if sent { super::now() } else { now };
         let received = self.receive(rnic, now, sweep);
         let fired = self.fire(rnic, now);
+        if rnic.device.has_event() {
+            // Who sleeps until a completion is long in waking up. The peer need not wait for that, and
+            // some programs rely on a request being acknowledged before it is answered.
+            self.transmit(rnic, super::now(), OpenClasses::ALL);
+        }
         rnic.dispatch_events();
         sent | received | fired
     }

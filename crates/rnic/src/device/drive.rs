@@ -1,5 +1,6 @@
 //! The transmit side as the driver sees it: what to send next, what was sent, timers, events.
 
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use hirail_vocab::{Counter, WcStatus};
@@ -281,6 +282,11 @@ impl<H: Host> Device<H> {
     /// Whether a QP is ready to send.
     pub fn has_ready(&self) -> bool {
         self.schedule().has_ready()
+    }
+
+    /// Whether there are events to be [polled](Self::poll_event). It takes no lock.
+    pub fn has_event(&self) -> bool {
+        self.has_events.load(Ordering::Acquire)
     }
 
     /// What happened that the host must tell its user.

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hirail_wire::FrameView;
+use hirail_wire::ethernet::EtherType;
+use hirail_wire::frame::Content;
 use hirail_wire::pcap::Reader;
 
 use crate::common::Folder;
@@ -215,8 +216,16 @@ fn packets(recording: &Path) -> std::result::Result<usize, String> {
     let mut reader = Reader::new(file).map_err(|error| error.to_string())?;
     let mut count = 0;
     while let Some(packet) = reader.next_packet().map_err(|error| error.to_string())? {
-        let frame = FrameView::parse(packet.data).map_err(|error| error.to_string())?;
-        if let Some(roce) = frame.roce() {
+        // A recording of a UDP port begins with IP.
+        let is_v6 = packet.data.first().is_some_and(|first| first >> 4 == 6);
+        let ether_type = if is_v6 {
+            EtherType::IPV6
+        } else {
+            EtherType::IPV4
+        };
+        let content = Content::parse(ether_type, packet.data);
+        let content = content.map_err(|error| error.to_string())?;
+        if let Content::Roce(roce) = content {
             if !roce.icrc_is_right() {
                 return Err(format!("packet {count} has a wrong ICRC"));
             }

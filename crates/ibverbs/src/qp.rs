@@ -300,6 +300,17 @@ pub(crate) unsafe extern "C" fn modify_qp(
             return Err(Errno::INVALID);
         }
         object.qp.modify(&attributes(&attr, mask)?, mask)?;
+        if mask.contains(AttrMask::STATE) && attr.qp_state == c_int::from(QpState::Reset.code()) {
+            // Providers take out what the QP has completed before it was reset, and programs that use
+            // it again rely on that.
+            let public = &object.public.qp;
+            for cq in [public.send_cq, public.recv_cq] {
+                if !cq.is_null() {
+                    // SAFETY: queues stay while queue pairs use them.
+                    unsafe { CqObject::of(cq) }.cq.forget(object.qp.qpn())?;
+                }
+            }
+        }
         if mask.contains(AttrMask::STATE) {
             object
                 .public

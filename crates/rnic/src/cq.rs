@@ -181,6 +181,11 @@ impl Cq {
         count
     }
 
+    /// Takes out what queue pair `qpn` has completed, unseen.
+    pub fn forget(&mut self, qpn: Qpn) {
+        self.entries.retain(|cqe| cqe.qpn != qpn);
+    }
+
     /// Asks for one event at the next completion that `arm` names. Those already present raise
     /// none: true means that there are some, so poll again before sleeping.
     ///
@@ -292,6 +297,21 @@ impl Cq {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_one_queue_pair_completed_is_forgotten_and_leaves_room() {
+        let mut cq = Cq::new(4);
+        let now = Instant::EPOCH;
+        for wr_id in 0..4 {
+            let qpn = Qpn::new(0x10 + wr_id as u32 % 2);
+            let cqe = Cqe::new(now, wr_id, qpn, WcStatus::WrFlushErr, WcOpcode::Recv);
+            assert!(!cq.push(cqe, now).overrun);
+        }
+        cq.forget(Qpn::new(0x10));
+        assert_eq!(cq.pop().map(|cqe| cqe.wr_id), Some(1));
+        assert_eq!(cq.pop().map(|cqe| cqe.wr_id), Some(3));
+        assert_eq!(cq.pop(), None);
+    }
+
     use proptest::prelude::*;
 
     use super::*;

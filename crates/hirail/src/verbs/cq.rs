@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use hirail_rnic::CompletionQueue;
 use hirail_rnic::cq::{Arm, CqId};
+use hirail_wire::Qpn;
 
 use super::context::Context;
 use super::event::FdQueue;
@@ -81,6 +82,17 @@ impl Cq {
         });
         context.rnic().subscribe(inner.cq.id, weak);
         Ok(Self { inner })
+    }
+
+    /// Takes out what a queue pair has completed, unseen: for a layer whose callers expect that of a
+    /// QP which is reset.
+    ///
+    /// # Errors
+    /// In a forked child.
+    pub fn forget(&self, qpn: Qpn) -> Result<(), Error> {
+        crate::fork::check()?;
+        self.inner.cq.lock().forget(qpn);
+        Ok(())
     }
 
     /// Tells nobody of events any more, and returns when nobody is being told.

@@ -1,4 +1,4 @@
-//! FPDUs: how MPA cuts the TCP stream into DDP segments, with CRC and markers (`adjacent.md` 6.2).
+//! FPDUs: how MPA cuts the TCP stream into DDP segments, with CRC and markers (RFC 5044).
 
 use crc32c::crc32c_append;
 

@@ -2,7 +2,7 @@
 //!
 //! hirail does not run iWARP; it reads it in captures. From the TCP stream upwards: a [`Startup`]
 //! frame in each direction, then [`Fpdu`]s, each with one DDP [`Segment`] of an RDMAP message.
-//! Putting the TCP stream together is the caller's work. `adjacent.md` section 6 has the facts.
+//! Putting the TCP stream together is the caller's work.
 
 mod fpdu;
 mod rdmap;

@@ -1,4 +1,4 @@
-//! DDP segments and the RDMAP messages in them (`adjacent.md` 6.3).
+//! DDP segments and the RDMAP messages in them (RFC 5041, RFC 5040).
 
 use core::fmt;
 

@@ -14,7 +14,7 @@ const ENHANCED: u8 = 0x10;
 
 const MAX_PRIVATE_DATA: u16 = 512;
 
-/// An MPA request or reply frame (`adjacent.md` 6.1).
+/// An MPA request or reply frame (RFC 5044; the enhanced form: RFC 6581).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Startup<'a> {
     /// Request or reply.

@@ -281,7 +281,12 @@ pub(crate) unsafe extern "C" fn modify_qp(
     // SAFETY: a QP of the caller's, and the device that it belongs to.
     let (object, context) = unsafe { (QpObject::of(qp), device(&raw const (*qp).context)) };
     status(context, || {
-        let mask = AttrMask::from_bits(mask.cast_unsigned()).ok_or(Errno::INVALID)?;
+        let mut mask = AttrMask::from_bits(mask.cast_unsigned()).ok_or(Errno::INVALID)?;
+        if object.qp.qp_type() == QpType::XrcSend {
+            // An initiator has no responder; programs that treat both halves alike say what it would
+            // need all the same.
+            mask -= AttrMask::MIN_RNR_TIMER | AttrMask::MAX_DEST_RD_ATOMIC;
+        }
         // Old callers' structures end before the rate limit, so only what is meant is read.
         // SAFETY: the caller's.
         let attr = unsafe {

@@ -8,10 +8,12 @@ use std::process::{Command, Output};
 fn hirail(args: &[&str]) -> Option<Output> {
     let program = Path::new(env!("CARGO_BIN_EXE_hirail"));
     let folder = program.parent().unwrap();
-    let is_built = |place: &str| folder.join(place).join("libhirail_ibverbs.so").exists();
-    if ![".", "deps"].into_iter().any(is_built) {
-        eprintln!("skipped: libhirail_ibverbs.so was not built with this test");
-        return None;
+    for library in ["libhirail_ibverbs.so", "libhirail_rdmacm.so"] {
+        let is_built = |place: &str| folder.join(place).join(library).exists();
+        if ![".", "deps"].into_iter().any(is_built) {
+            eprintln!("skipped: {library} was not built with this test");
+            return None;
+        }
     }
     let mut command = Command::new(program);
     command.args(args).env_remove("LD_LIBRARY_PATH");

@@ -123,6 +123,16 @@ fn list() -> std::io::Result<Vec<&'static DeviceObject>> {
     Ok(now.into_iter().map(find).collect())
 }
 
+/// The device that has a GID.
+pub(crate) fn find(gid: Gid) -> Result<Option<&'static DeviceObject>, Errno> {
+    let error = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
+    let has = |object: &&&DeviceObject| {
+        let interface = object.interface();
+        interface.gids.iter().any(|entry| entry.gid == gid)
+    };
+    Ok(list().map_err(error)?.iter().find(has).copied())
+}
+
 /// `ibv_get_device_list`.
 pub(crate) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut abi::Device {
     without_device(ptr::null_mut(), || {

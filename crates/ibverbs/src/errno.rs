@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 
+use hirail::cm::CmError;
 use hirail::{Error, VerbError};
 
 /// A number of `errno.h`.
@@ -69,9 +70,11 @@ impl From<Error> for Errno {
             | Error::OtherDevice { .. }
             | Error::Config(_)
             | Error::CongestionControl(_)
-            | Error::NoChannel
-            | Error::Cm(_) => libc::EINVAL,
+            | Error::NoChannel => libc::EINVAL,
             Error::Port(_) | Error::Raw(_) | Error::AddressInUse { .. } => libc::EADDRINUSE,
+            Error::Cm(CmError::Full { .. }) => libc::ENOMEM,
+            Error::Cm(CmError::AddressInUse) => libc::EADDRINUSE,
+            Error::Cm(_) => libc::EINVAL,
             Error::Rejected { .. } => libc::ECONNREFUSED,
             Error::NoAnswer { .. } => libc::ETIMEDOUT,
             Error::Disconnected { .. } => libc::ENOTCONN,

@@ -3,10 +3,11 @@
 //! Nearly all binaries of distributions are linked to be bound at start: one symbol missing, and the
 //! program does not start. So everything is here, what the device does not have included.
 
-use crate::export::export;
 use crate::{
-    ah, async_event, channel, context, cq, device, marshal, missing, mr, names, pd, qp, query, srq,
+    ah, async_event, bridge, channel, context, cq, device, marshal, missing, mr, names, pd, qp,
+    query, srq,
 };
+use hirail_abi::export;
 
 export! {
     // Devices
@@ -195,4 +196,9 @@ export! {
     missing::status => "ibv_cmd_req_notify_cq" "@@IBVERBS_PRIVATE_34";
     missing::status => "ibv_cmd_rereg_mr" "@@IBVERBS_PRIVATE_34";
     missing::status => "ibv_cmd_resize_cq" "@@IBVERBS_PRIVATE_34";
+}
+
+// What the library of rdma_cm has of this one.
+export! {
+    bridge::bridge => "hirail_bridge" "@@HIRAIL_PRIVATE_1";
 }

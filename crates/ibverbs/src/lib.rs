@@ -3,8 +3,9 @@
 //!
 //! | module | |
 //! | --- | --- |
-//! | `exports` | the symbols and their versions, by way of `export` |
-//! | `abi` | the structures of C, byte for byte |
+//! | `exports` | the symbols and their versions, by way of `hirail_abi::export` |
+//! | `abi` | the structures of C, byte for byte: the crate `hirail-abi` |
+//! | `bridge` | what `librdmacm.so.1` has of this library |
 //! | `entry` | the way in: no panic leaves the library |
 //! | `device`, `context`, `query` | devices, open ones, and what can be asked |
 //! | `pd`, `mr`, `bind`, `cq`, `channel`, `qp`, `srq`, `xrc`, `ah` | objects |
@@ -15,10 +16,12 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
-mod abi;
+use hirail_abi as abi;
+
 mod ah;
 mod async_event;
 mod bind;
+mod bridge;
 mod channel;
 mod context;
 mod cq;
@@ -27,7 +30,6 @@ mod entry;
 mod errno;
 mod events;
 mod ex;
-mod export;
 mod exports;
 mod lock;
 mod marshal;

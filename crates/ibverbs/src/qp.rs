@@ -142,6 +142,8 @@ pub(crate) unsafe fn create(
         return Err(Errno::INVALID);
     }
     let mut cap = base.cap;
+    // Programs that ask for nothing count on what other devices give: the room of one piece.
+    cap.max_inline_data = cap.max_inline_data.max(size_of::<abi::Sge>() as u32);
     if making.send_ops & ex::wr::ATOMIC_WRITE != 0 {
         // Its eight bytes are given by value.
         cap.max_inline_data = cap.max_inline_data.max(8);
@@ -269,6 +271,38 @@ fn attributes(attr: &abi::QpAttr, mask: AttrMask) -> Result<QpAttr, Errno> {
     Ok(to)
 }
 
+/// What the engine knows, for a program.
+pub(crate) fn attributes_to_c(attr: &QpAttr) -> abi::QpAttr {
+    abi::QpAttr {
+        qp_state: attr.qp_state.code().into(),
+        cur_qp_state: attr.cur_qp_state.code().into(),
+        path_mtu: attr.path_mtu.code().into(),
+        path_mig_state: c_int::from(attr.path_mig_state as u8),
+        qkey: attr.qkey.0,
+        rq_psn: attr.rq_psn.value(),
+        sq_psn: attr.sq_psn.value(),
+        dest_qp_num: attr.dest_qpn.value(),
+        qp_access_flags: attr.access.bits(),
+        cap: abi::QpCap::default(),
+        ah_attr: ah::attributes(&attr.av),
+        alt_ah_attr: ah::attributes(&attr.alt_av),
+        pkey_index: attr.pkey_index,
+        alt_pkey_index: 0,
+        en_sqd_async_notify: u8::from(attr.en_sqd_async_notify),
+        sq_draining: u8::from(attr.sq_draining),
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer.code(),
+        port_num: attr.port,
+        timeout: attr.timeout.code(),
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        alt_port_num: 0,
+        alt_timeout: 0,
+        rate_limit: attr.rate_limit_kbps,
+    }
+}
+
 /// Codes of timers have five bits.
 const LAST_TIMER: u8 = 31;
 
@@ -339,32 +373,8 @@ pub(crate) unsafe extern "C" fn query_qp(
     status(context, || {
         let now = object.qp.query()?;
         let all = abi::QpAttr {
-            qp_state: now.qp_state.code().into(),
-            cur_qp_state: now.cur_qp_state.code().into(),
-            path_mtu: now.path_mtu.code().into(),
-            path_mig_state: c_int::from(now.path_mig_state as u8),
-            qkey: now.qkey.0,
-            rq_psn: now.rq_psn.value(),
-            sq_psn: now.sq_psn.value(),
-            dest_qp_num: now.dest_qpn.value(),
-            qp_access_flags: now.access.bits(),
             cap: object.cap,
-            ah_attr: ah::attributes(&now.av),
-            alt_ah_attr: ah::attributes(&now.alt_av),
-            pkey_index: now.pkey_index,
-            alt_pkey_index: 0,
-            en_sqd_async_notify: u8::from(now.en_sqd_async_notify),
-            sq_draining: u8::from(now.sq_draining),
-            max_rd_atomic: now.max_rd_atomic,
-            max_dest_rd_atomic: now.max_dest_rd_atomic,
-            min_rnr_timer: now.min_rnr_timer.code(),
-            port_num: now.port,
-            timeout: now.timeout.code(),
-            retry_cnt: now.retry_cnt,
-            rnr_retry: now.rnr_retry,
-            alt_port_num: 0,
-            alt_timeout: 0,
-            rate_limit: now.rate_limit_kbps,
+            ..attributes_to_c(&now)
         };
         object
             .public

@@ -15,10 +15,16 @@ struct Library {
     names: &'static [&'static str],
 }
 
-const LIBRARIES: &[Library] = &[Library {
-    file: "libhirail_ibverbs.so",
-    names: &["libibverbs.so.1", "libibverbs.so"],
-}];
+const LIBRARIES: &[Library] = &[
+    Library {
+        file: "libhirail_ibverbs.so",
+        names: &["libibverbs.so.1", "libibverbs.so"],
+    },
+    Library {
+        file: "libhirail_rdmacm.so",
+        names: &["librdmacm.so.1", "librdmacm.so"],
+    },
+];
 
 /// The folder to be searched first.
 pub(super) fn folder() -> Result<PathBuf, Error> {

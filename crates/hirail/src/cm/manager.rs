@@ -167,7 +167,7 @@ impl Manager {
     }
 
     /// Whether both are the same.
-    pub(super) fn is(&self, other: &Self) -> bool {
+    pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 

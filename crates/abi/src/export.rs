@@ -7,6 +7,7 @@
 
 /// Exports functions: `path => "name" "@@NODE"` for what programs link to now, `"@NODE"` for what
 /// only old ones ask for; several versions may follow one another.
+#[macro_export]
 macro_rules! export {
     ($($function:path => $name:literal $($version:literal)+;)*) => { $(
         core::arch::global_asm!(
@@ -17,7 +18,7 @@ macro_rules! export {
                 concat!("__hirail.", $name, $version, ":"),
                 concat!(".symver __hirail.", $name, $version, ",", $name, $version, ",remove"),
             )+
-            $crate::export::jump!(),
+            $crate::jump!(),
             ".popsection",
             function = sym $function,
         );
@@ -26,6 +27,8 @@ macro_rules! export {
 
 /// The instruction that goes on to the function.
 #[cfg(target_arch = "x86_64")]
+#[macro_export]
+#[doc(hidden)]
 macro_rules! jump {
     () => {
         "jmp {function}"
@@ -34,10 +37,10 @@ macro_rules! jump {
 
 /// The instruction that goes on to the function.
 #[cfg(target_arch = "aarch64")]
+#[macro_export]
+#[doc(hidden)]
 macro_rules! jump {
     () => {
         "b {function}"
     };
 }
-
-pub(crate) use {export, jump};

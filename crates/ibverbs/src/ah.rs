@@ -16,8 +16,8 @@ use crate::pd::PdObject;
 pub(crate) struct AhObject {
     public: abi::Ah,
     pub(crate) vector: AddressVector,
-    /// The domain cannot go while it is here.
-    _pd: Pd,
+    /// Queue pairs of other domains cannot use it, and the domain cannot go while it is here.
+    pub(crate) pd: Pd,
 }
 
 // SAFETY: it begins with its public part.
@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C" fn create_ah(
                 handle: 0,
             },
             vector,
-            _pd: domain.pd.clone(),
+            pd: domain.pd.clone(),
         };
         Ok(object.into_public())
     })

@@ -61,12 +61,15 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut abi::Mw) -> c_int {
 /// The bind request that `info` describes, for the window to have the variant of `new_key`.
 ///
 /// # Safety
-/// Window and region are the caller's.
+/// Window and region, if there are any, are the caller's.
 pub(crate) unsafe fn request(
     mw: *mut abi::Mw,
     new_key: u32,
     info: &abi::MwBindInfo,
 ) -> Result<BindMw, Errno> {
+    if mw.is_null() {
+        return Err(Errno::INVALID);
+    }
     // SAFETY: as required of the caller; no region is needed to bind to nothing.
     let (window, region) = unsafe {
         let region = info.mr.as_ref().map_or(0, |mr| mr.lkey);

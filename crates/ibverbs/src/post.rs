@@ -13,6 +13,7 @@ use crate::ah::AhObject;
 use crate::bind;
 use crate::entry::{Object, device, status};
 use crate::errno::Errno;
+use crate::pd::PdObject;
 use crate::qp::QpObject;
 use crate::srq::SrqObject;
 
@@ -30,6 +31,19 @@ pub(crate) struct Bind {
 }
 
 const _: () = assert!(core::mem::offset_of!(Bind, part) == 80);
+
+/// How many entries a list has, if that can be.
+#[inline]
+pub(crate) fn entries(
+    list: *const abi::Sge,
+    count: impl TryInto<usize>,
+) -> Result<usize, Errno> {
+    match count.try_into() {
+        Ok(count) if count > 0 && list.is_null() => Err(Errno::FAULT),
+        Ok(count) if count <= MAX_SGE => Ok(count),
+        _ => Err(Errno::INVALID),
+    }
+}
 
 /// The entries of a list, for the engine.
 ///
@@ -50,14 +64,13 @@ unsafe fn with_sges<T>(
         }
         sges
     }
-    let count = usize::try_from(count).map_err(|_| Errno::INVALID)?;
+    let count = entries(list, count)?;
     // SAFETY: as required of the caller.
     unsafe {
         match count {
             0 => job(&[]),
             1 => job(&copied::<1>(list, 1)),
-            2..=MAX_SGE => job(&copied::<MAX_SGE>(list, count)[..count]),
-            _ => Err(Errno::INVALID),
+            _ => job(&copied::<MAX_SGE>(list, count)[..count]),
         }
     }
 }
@@ -130,21 +143,30 @@ unsafe fn operation(wr: *const abi::SendWr) -> Result<SendOp, Errno> {
     })
 }
 
-/// Where a datagram goes.
+/// Where a datagram of a QP in `pd` goes.
 ///
 /// # Safety
-/// The handle, if there is one, is the caller's.
+/// The handle, if there is one, and the domain are the caller's.
 #[inline]
-pub(crate) unsafe fn destination(ah: *mut abi::Ah, qpn: u32, qkey: u32) -> Option<UdDestination> {
+pub(crate) unsafe fn destination(
+    pd: *mut abi::Pd,
+    ah: *mut abi::Ah,
+    qpn: u32,
+    qkey: u32,
+) -> Result<Option<UdDestination>, Errno> {
     if ah.is_null() {
-        return None;
+        return Ok(None);
     }
-    Some(UdDestination {
-        // SAFETY: as required of the caller.
-        av: unsafe { AhObject::of(ah) }.vector,
+    // SAFETY: as required of the caller.
+    let (ah, domain) = unsafe { (AhObject::of(ah), PdObject::of(pd)) };
+    if ah.pd != domain.pd {
+        return Err(Errno::INVALID);
+    }
+    Ok(Some(UdDestination {
+        av: ah.vector,
         qpn: Qpn::new(qpn),
         qkey: QKey(qkey),
-    })
+    }))
 }
 
 /// Queues one request.
@@ -157,7 +179,7 @@ unsafe fn queue(object: &QpObject, wr: *const abi::SendWr) -> Result<(), Errno> 
     let (request, op, ud) = unsafe {
         let ud = if object.is_datagram {
             let ud = (*wr).op.ud;
-            destination(ud.ah, ud.remote_qpn, ud.remote_qkey)
+            destination(object.public.qp.pd, ud.ah, ud.remote_qpn, ud.remote_qkey)?
         } else {
             None
         };
@@ -200,8 +222,7 @@ unsafe fn with_inline(
 ) -> Result<(), Errno> {
     let mut bytes = [0; MAX_INLINE];
     let mut length = 0;
-    let count = usize::try_from(request.num_sge).map_err(|_| Errno::INVALID)?;
-    for place in 0..count {
+    for place in 0..entries(request.sg_list, request.num_sge)? {
         // SAFETY: as required of the caller.
         let sge = unsafe { &*request.sg_list.add(place) };
         let to = bytes.get_mut(length..length + sge.length as usize);
@@ -249,7 +270,7 @@ pub(crate) unsafe extern "C" fn post_send(
         object.qp.ring();
         result
     });
-    if result != 0 {
+    if result != 0 && !bad.is_null() {
         // SAFETY: the caller's place.
         unsafe { bad.write(wr) };
     }
@@ -259,7 +280,7 @@ pub(crate) unsafe extern "C" fn post_send(
 /// Hands a list of receive requests to `post`, one by one.
 ///
 /// # Safety
-/// List and place are the caller's.
+/// List and place, if there are any, are the caller's.
 #[inline]
 unsafe fn post_receives(
     context: &crate::context::ContextObject,
@@ -281,7 +302,7 @@ unsafe fn post_receives(
         }
         Ok(())
     });
-    if result != 0 {
+    if result != 0 && !bad.is_null() {
         // SAFETY: as required of the caller.
         unsafe { bad.write(wr) };
     }

@@ -35,6 +35,15 @@ pub struct Pd {
     pub(crate) inner: Arc<PdInner>,
 }
 
+/// Handles to the same domain are equal.
+impl PartialEq for Pd {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Pd {}
+
 pub(crate) struct PdInner {
     pub(crate) context: Context,
     pub(crate) id: PdId,

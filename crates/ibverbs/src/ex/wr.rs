@@ -325,8 +325,11 @@ unsafe extern "C" fn send_tso(qp: *mut abi::QpEx, _: *mut c_void, _: u16, _: u16
 unsafe extern "C" fn set_ud_addr(qp: *mut abi::QpEx, ah: *mut abi::Ah, qpn: u32, qkey: u32) {
     // SAFETY: the caller builds requests; the handle is his.
     unsafe {
-        let to = post::destination(ah, qpn, qkey);
-        with_batch(qp, |batch| batch.last(|request| request.ud = to));
+        let to = post::destination((*qp).qp.pd, ah, qpn, qkey);
+        with_batch(qp, |batch| match to {
+            Ok(to) => batch.last(|request| request.ud = to),
+            Err(errno) => batch.refuse(errno),
+        });
     }
 }
 
@@ -352,6 +355,9 @@ unsafe extern "C" fn set_inline_data_list(
     // SAFETY: the caller builds requests, and has so many pieces.
     unsafe {
         with_batch(qp, |batch| {
+            if count > 0 && list.is_null() {
+                return batch.refuse(Errno::FAULT);
+            }
             batch.set_inline((0..count).map(|at| *list.add(at)))
         })
     }
@@ -366,8 +372,9 @@ unsafe extern "C" fn set_sge(qp: *mut abi::QpEx, lkey: u32, addr: u64, length: u
 unsafe extern "C" fn set_sge_list(qp: *mut abi::QpEx, count: usize, list: *const abi::Sge) {
     // SAFETY: the caller builds requests, and has so many entries.
     unsafe {
-        with_batch(qp, |batch| {
-            batch.set_sges((0..count).map(|at| post::sge(&*list.add(at))))
+        with_batch(qp, |batch| match post::entries(list, count) {
+            Ok(count) => batch.set_sges((0..count).map(|at| post::sge(&*list.add(at)))),
+            Err(errno) => batch.refuse(errno),
         })
     }
 }

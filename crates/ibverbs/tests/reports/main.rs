@@ -1,0 +1,124 @@
+//! What other implementations were reported to do wrong, seen through the C library: small programs,
+//! one for each report or a few of a kind, compiled against the headers of the distribution and run
+//! on the built library. `docs/bug-reports.md` says which report is whose.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::Folder;
+
+/// No program takes as long, even on a busy machine.
+const SECONDS: &str = "300";
+
+/// Runs a network namespace's commands and then the program.
+const OTHER_ADDRESSES: &str = "set -e
+    ip link set lo up
+    ip link add hr0 type veth peer name hr1
+    for end in hr0 hr1; do ip link set $end addrgenmode none; ip link set $end up; done
+    ip address add 192.0.2.7/24 dev hr0
+    ip address add 2001:db8::7/64 dev hr0 nodad
+    exec \"$0\"";
+
+/// Compiles a program into `folder`, which can be done only where a compiler and the headers are.
+fn compile(name: &str, folder: &Path) -> bool {
+    if !Path::new("/usr/include/infiniband/verbs.h").exists() {
+        eprintln!("skipped: the Debian package libibverbs-dev is not installed");
+        return false;
+    }
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reports");
+    let compiled = Command::new("gcc")
+        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-pthread"])
+        .arg(sources.join(name).with_extension("c"))
+        .arg("-o")
+        .arg(folder.join(name))
+        .arg("-libverbs")
+        .status();
+    match compiled {
+        Ok(status) => assert!(status.success(), "{name}.c compiles"),
+        Err(error) => eprintln!("skipped: gcc: {error}"),
+    }
+    folder.join(name).exists()
+}
+
+/// Runs `command`, which finds the library under test, for a bounded time.
+fn succeeds(name: &str, folder: &Folder, command: &[&str]) {
+    let output = Command::new("timeout")
+        .arg(SECONDS)
+        .args(command)
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env_remove("HIRAIL_PCAP")
+        .output()
+        .expect("timeout of coreutils");
+    let (out, err) = (&output.stdout, &output.stderr);
+    let said = String::from_utf8_lossy(out) + String::from_utf8_lossy(err);
+    eprint!("{said}");
+    assert!(output.status.success(), "{name}: {}: {said}", output.status);
+}
+
+/// One test for each program.
+macro_rules! programs {
+    ($($name:ident)*) => { $(
+        #[test]
+        fn $name() {
+            let name = stringify!($name);
+            let folder = Folder::new(name);
+            if compile(name, folder.path()) {
+                let program = folder.path().join(name);
+                succeeds(name, &folder, &[program.to_str().expect("text")]);
+            }
+        }
+    )* };
+}
+
+programs! {
+    asynchronous_events
+    datagrams
+    edge
+    flush_once
+    four_processes
+    header_flag
+    hostile
+    inline_pieces
+    key_loops
+    late_receives
+    local_errors
+    loopback
+    numbers
+    query
+    reads
+    refusals
+    shared_domain
+    shrink
+    sizes
+    windows
+}
+
+/// By addresses of an interface that is not the loopback.
+#[test]
+fn loopback_by_other_addresses() {
+    let name = "loopback";
+    let folder = Folder::new("other-addresses");
+    if !compile(name, folder.path()) {
+        return;
+    }
+    let namespace = ["unshare", "--map-root-user", "--net", "--"];
+    let run = |script: &str| {
+        let shell = ["sh", "-c", script, folder.path().join(name).to_str()?].map(str::to_owned);
+        Some([namespace.map(str::to_owned).as_slice(), &shell].concat())
+    };
+    let probe = run("ip link add hr0 type veth peer name hr1").expect("text");
+    let is_possible = Command::new(&probe[0])
+        .args(&probe[1..])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !is_possible {
+        eprintln!("skipped: no network namespace with interfaces can be made here");
+        return;
+    }
+    let command = run(&format!("export CHECK_ADDRESSES=4; {OTHER_ADDRESSES}")).expect("text");
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    succeeds(name, &folder, &command);
+}

@@ -81,6 +81,10 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    if run::is_view_child() {
+        run::hold_view();
+        return ExitCode::SUCCESS;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage::report(&error),

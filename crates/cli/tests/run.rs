@@ -8,7 +8,11 @@ use std::process::{Command, Output};
 fn hirail(args: &[&str]) -> Option<Output> {
     let program = Path::new(env!("CARGO_BIN_EXE_hirail"));
     let folder = program.parent().unwrap();
-    for library in ["libhirail_ibverbs.so", "libhirail_rdmacm.so"] {
+    for library in [
+        "libhirail_ibverbs.so",
+        "libhirail_rdmacm.so",
+        "libhirail_view.so",
+    ] {
         let is_built = |place: &str| folder.join(place).join(library).exists();
         if ![".", "deps"].into_iter().any(is_built) {
             eprintln!("skipped: {library} was not built with this test");
@@ -75,6 +79,7 @@ fn env_sets_what_run_sets() {
     assert!(folder.join("libibverbs.so").exists());
     let json = hirail(&["env", "--json"]).unwrap();
     assert!(text(&json.stdout).contains(text(&by_run.stdout)));
+    assert!(text(&json.stdout).contains("libhirail_view.so"));
 }
 
 #[test]

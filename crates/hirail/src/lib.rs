@@ -147,6 +147,7 @@ pub mod future;
 pub mod memory;
 pub mod port;
 pub mod stat;
+pub mod sysfs;
 
 mod error;
 mod runtime;

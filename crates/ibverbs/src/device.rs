@@ -68,9 +68,7 @@ impl DeviceObject {
 
     /// Its GUID, from the interface's address.
     pub(crate) fn guid(&self) -> [u8; 8] {
-        let mut guid = [0; 8];
-        guid.copy_from_slice(&Gid::link_local(self.interface().mac).0[8..]);
-        guid
+        hirail::sysfs::guid(&self.interface())
     }
 
     fn new(index: u32, interface: NetDevice) -> Self {
@@ -238,39 +236,9 @@ fn sysfs(path: &str) -> Option<String> {
     let (name, file) = rest.split_once('/')?;
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let device = known.iter().find(|known| known.interface().name == name)?;
-    let interface = device.interface();
-    let groups = |bytes: &[u8]| {
-        let groups = bytes
-            .chunks(2)
-            .map(|two| format!("{:02x}{:02x}", two[0], two[1]));
-        groups.collect::<Vec<_>>().join(":")
-    };
-    Some(match file {
-        "node_type" => "1: CA".to_owned(),
-        "node_guid" | "sys_image_guid" => groups(&device.guid()),
-        "node_desc" => "hirail".to_owned(),
-        "fw_ver" => env!("CARGO_PKG_VERSION").to_owned(),
-        "hw_rev" => "0".to_owned(),
-        "board_id" => "HIRAIL".to_owned(),
-        "ports/1/state" if interface.is_up => "4: ACTIVE".to_owned(),
-        "ports/1/state" => "1: DOWN".to_owned(),
-        "ports/1/link_layer" => "Ethernet".to_owned(),
-        "ports/1/pkeys/0" => "0xffff".to_owned(),
-        _ => {
-            let index = |prefix| file.strip_prefix(prefix)?.parse::<usize>().ok();
-            if let Some(index) = index("ports/1/gids/") {
-                groups(&interface.gids.get(index)?.gid.0)
-            } else if let Some(index) = index("ports/1/gid_attrs/types/") {
-                interface.gids.get(index)?;
-                "RoCE v2".to_owned()
-            } else if let Some(index) = index("ports/1/gid_attrs/ndevs/") {
-                interface.gids.get(index)?;
-                interface.interface
-            } else {
-                return None;
-            }
-        }
-    })
+    let mut files = hirail::sysfs::files(&device.interface()).into_iter();
+    let (_, text) = files.find(|(known, _)| known == file)?;
+    Some(text)
 }
 
 /// The verbs' number of an MTU.

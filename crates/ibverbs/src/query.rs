@@ -4,18 +4,13 @@ use core::ffi::{c_int, c_void};
 use std::ptr;
 
 use hirail::PathMtu;
+use hirail::sysfs::{LinkRate, VENDOR_ID, VENDOR_PART_ID};
 
 use crate::abi;
 use crate::context::ContextObject;
 use crate::device::{mtu, text};
 use crate::entry::{number, status};
 use crate::errno::Errno;
-
-/// A locally administered OUI, so no vendor's; programs switch on code for the cards they know.
-const VENDOR_ID: u32 = 0x02_6872;
-
-/// Small numbers are nobody's.
-const VENDOR_PART_ID: u32 = 1;
 
 /// `IBV_DEVICE_…`: CURR_QP_STATE_MOD, PORT_ACTIVE_EVENT, SYS_IMAGE_GUID, RC_RNR_NAK_GEN, SRQ_RESIZE,
 /// MEM_WINDOW, XRC, MEM_MGT_EXTENSIONS, MEM_WINDOW_TYPE_2B.
@@ -161,7 +156,7 @@ fn port_attr(context: &ContextObject, port: u8) -> Result<abi::PortAttr, Errno> 
         return Err(Errno::INVALID);
     }
     let interface = context.device().interface();
-    let (width, speed) = speed(interface.speed_mbps.unwrap_or(100_000));
+    let rate = LinkRate::of(&interface);
     Ok(abi::PortAttr {
         state: if interface.is_up { ACTIVE } else { DOWN },
         max_mtu: mtu(PathMtu::Mtu4096),
@@ -171,26 +166,12 @@ fn port_attr(context: &ContextObject, port: u8) -> Result<abi::PortAttr, Errno> 
         max_msg_sz: 1 << 31,
         pkey_tbl_len: 1,
         max_vl_num: 1,
-        active_width: width,
-        active_speed: speed,
+        active_width: rate.width,
+        active_speed: rate.speed,
         phys_state: if interface.is_up { LINK_UP } else { DISABLED },
         link_layer: ETHERNET,
         ..abi::PortAttr::default()
     })
-}
-
-/// Width and speed codes that come closest to a rate without passing it by more than half.
-fn speed(mbps: u32) -> (u8, u8) {
-    match mbps {
-        0..=4_999 => (1, 1),
-        5_000..=19_999 => (1, 4),
-        20_000..=29_999 => (1, 32),
-        30_000..=44_999 => (2, 4),
-        45_000..=79_999 => (1, 64),
-        80_000..=149_999 => (2, 32),
-        150_000..=299_999 => (2, 64),
-        _ => (2, 128),
-    }
 }
 
 /// `query_port` of the extended table.

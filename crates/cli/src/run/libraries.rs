@@ -26,13 +26,16 @@ const LIBRARIES: &[Library] = &[
     },
 ];
 
+/// The one that shows the devices to programs which look for files.
+const VIEW: &str = "libhirail_view.so";
+
+/// Where libraries are installed, seen from the program.
+const INSTALLED: &str = "../lib/hirail";
+
 /// The folder to be searched first.
 pub(super) fn folder() -> Result<PathBuf, Error> {
-    let program = std::env::current_exe()
-        .and_then(fs::canonicalize)
-        .map_err(|error| Error::new(format!("cannot tell where hirail is: {error}")))?;
-    let beside = program.parent().unwrap_or(Path::new("/"));
-    let installed = beside.join("../lib/hirail");
+    let beside = &beside()?;
+    let installed = beside.join(INSTALLED);
     let is_installed = |library: &Library| {
         let names = &mut library.names.iter();
         names.all(|name| installed.join(name).exists())
@@ -42,10 +45,7 @@ pub(super) fn folder() -> Result<PathBuf, Error> {
     }
     let mut found = Vec::new();
     for library in LIBRARIES {
-        let places = [beside.to_owned(), beside.join("deps"), installed.clone()];
-        let path = newest(places.iter().map(|place| place.join(library.file)));
-        let path = path.ok_or_else(|| missing(library, &places))?;
-        found.push((library, path));
+        found.push((library, built(library.file, beside)?));
     }
     let folder = writable(beside)?;
     for (library, path) in found {
@@ -59,6 +59,30 @@ pub(super) fn folder() -> Result<PathBuf, Error> {
     Ok(folder)
 }
 
+/// The library that shows the devices to programs which look for files.
+pub(super) fn view() -> Result<PathBuf, Error> {
+    built(VIEW, &beside()?)
+}
+
+/// The folder of this program.
+fn beside() -> Result<PathBuf, Error> {
+    let program = std::env::current_exe()
+        .and_then(fs::canonicalize)
+        .map_err(|error| Error::new(format!("cannot tell where hirail is: {error}")))?;
+    Ok(program.parent().unwrap_or(Path::new("/")).to_owned())
+}
+
+/// A library as the build has made it, or as it was installed under the same name.
+fn built(file: &str, beside: &Path) -> Result<PathBuf, Error> {
+    let places = [
+        beside.to_owned(),
+        beside.join("deps"),
+        beside.join(INSTALLED),
+    ];
+    let path = newest(places.iter().map(|place| place.join(file)));
+    path.ok_or_else(|| missing(file, &places))
+}
+
 /// The file that was written last. A build and its tests leave theirs in different places.
 fn newest(paths: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     let written = paths.filter_map(|path| {
@@ -68,14 +92,13 @@ fn newest(paths: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     written.max().map(|(_, path)| path)
 }
 
-fn missing(library: &Library, places: &[PathBuf]) -> Error {
+fn missing(file: &str, places: &[PathBuf]) -> Error {
     let places: Vec<_> = places
         .iter()
         .map(|place| place.display().to_string())
         .collect();
     Error::new(format!(
-        "there is no {} in {}; 'cargo build' of the workspace makes it",
-        library.file,
+        "there is no {file} in {}; 'cargo build' of the workspace makes it",
         places.join(", ")
     ))
 }
@@ -86,28 +109,34 @@ fn writable(beside: &Path) -> Result<PathBuf, Error> {
     if fs::create_dir_all(&near).is_ok() && is_ours(&near) && may_write(&near) {
         return Ok(near);
     }
-    let user = fs::metadata("/proc/self").map_or(0, |meta| meta.uid());
+    let folder = own_folder("hirail-libraries");
+    folder.map_err(|error| Error::new(format!("cannot make a folder for links: {error}")))
+}
+
+/// A folder of this user's, outside of the home.
+pub(super) fn own_folder(name: &str) -> io::Result<PathBuf> {
+    let user = fs::metadata("/proc/self")?.uid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let root = runtime.unwrap_or_else(std::env::temp_dir);
-    let folder = root.join(format!("hirail-libraries-{user}"));
+    // Who has become another user may have kept the variable.
+    let root = runtime.filter(|runtime| is_ours(runtime));
+    let root = root.unwrap_or_else(std::env::temp_dir);
+    let folder = root.join(format!("{name}-{user}"));
     let mut builder = fs::DirBuilder::new();
     match builder.mode(0o700).create(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            let folder = folder.display();
-            return Err(Error::new(format!(
-                "cannot make the folder {folder}: {error}"
-            )));
+            return Err(about(&folder, &error.to_string()));
         }
         _ => {}
     }
     // In a folder that everybody writes to somebody else may have been first.
     if !is_ours(&folder) {
-        let folder = folder.display();
-        return Err(Error::new(format!(
-            "the folder {folder} belongs to somebody else"
-        )));
+        return Err(about(&folder, "it belongs to somebody else"));
     }
     Ok(folder)
+}
+
+fn about(path: &Path, what: &str) -> io::Error {
+    io::Error::other(format!("{}: {what}", path.display()))
 }
 
 /// Whether it is a folder of this user's, and not a link to one.
@@ -125,7 +154,7 @@ fn may_write(folder: &Path) -> bool {
 }
 
 /// Makes `name` lead to `path`, in one step: programs may be starting.
-fn link(path: &Path, name: &Path) -> io::Result<()> {
+pub(super) fn link(path: &Path, name: &Path) -> io::Result<()> {
     if fs::read_link(name).is_ok_and(|target| target == path) {
         return Ok(());
     }

@@ -1,6 +1,7 @@
 //! `hirail run` and `hirail env`: unmodified programs on hirail.
 
 mod libraries;
+mod view;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
@@ -14,6 +15,9 @@ use serde_json::json;
 use crate::number;
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
+
+use self::view::View;
+pub(crate) use self::view::{child as hold_view, is_child as is_view_child};
 
 /// Run a program written for the C verbs on hirail
 #[derive(clap::Args)]
@@ -33,7 +37,13 @@ Faults (they strike what arrives; shares of packets are numbers from 0 to 1 or p
   rnr                                 a request that needs a receive finds none
   kill                                the queue pair that a packet is for fails
   delay=50us                          every packet takes longer
-  flap=100ms/5s                       the port is down for 100 ms in every 5 s")]
+  flap=100ms/5s                       the port is down for 100 ms in every 5 s
+
+Ways to show the devices in /sys and /dev/infiniband (docs/view.md):
+  auto       namespace where the system allows it, else preload
+  namespace  in a mount namespace of the program; without root in a user namespace, too
+  preload    by a library that leads calls of the C library to other files
+  none       not at all, which is enough for most programs")]
 pub(crate) struct RunArgs {
     /// Record every packet in this pcapng file, for 'hirail decode' or Wireshark
     #[arg(long, value_name = "FILE")]
@@ -51,6 +61,9 @@ pub(crate) struct RunArgs {
         allow_negative_numbers = true
     )]
     seed: Option<u64>,
+    /// How the devices are shown in /sys and /dev, for programs that look there themselves
+    #[arg(long, value_enum, default_value_t = View::Auto, hide_possible_values = true, value_name = "WAY")]
+    view: View,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
@@ -59,6 +72,8 @@ pub(crate) struct RunArgs {
 /// Print what 'hirail run' sets, as lines for a shell
 #[derive(clap::Args)]
 #[command(after_help = "\
+The devices are shown in /sys and /dev by a preloaded library: lines cannot make a namespace.
+
 Examples:
   eval \"$(hirail env)\"
   hirail env --json")]
@@ -87,6 +102,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome, Error> {
         command
             .env("HIRAIL_FAULTS", text)
             .env("HIRAIL_SEED", seed.to_string());
+    }
+    if let Some(preloaded) = view::prepare(args.view)? {
+        command.env(view::VARIABLE, preloaded);
     }
     let error = command.exec();
     let program = program.display();
@@ -119,10 +137,16 @@ fn new_seed() -> u64 {
 
 pub(crate) fn env(out: &mut Output) -> Result<Outcome, Error> {
     let path = search_path()?;
+    // A namespace is for processes, not for lines.
+    let preloaded = view::prepare(View::Preload)?.unwrap_or_default();
     if out.is_json() {
-        out.json(&json!({ VARIABLE: path.to_string_lossy() }))?;
+        out.json(&json!({
+            VARIABLE: path.to_string_lossy(),
+            view::VARIABLE: preloaded.to_string_lossy(),
+        }))?;
     } else {
         writeln!(out, "export {VARIABLE}={}", quoted(&path))?;
+        writeln!(out, "export {}={}", view::VARIABLE, quoted(&preloaded))?;
     }
     Ok(Outcome::Clean)
 }

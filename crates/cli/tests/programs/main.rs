@@ -21,3 +21,4 @@ mod ready;
 mod recording;
 mod table;
 mod utils;
+mod view;

@@ -200,7 +200,7 @@ pub(crate) fn hirail() -> &'static Path {
         let program = Path::new(env!("CARGO_BIN_EXE_hirail"));
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--quiet", "-p", "hirail-ibverbs"]);
-        build.args(["-p", "hirail-rdmacm"]);
+        build.args(["-p", "hirail-rdmacm", "-p", "hirail-view"]);
         if program.parent().unwrap().ends_with("release") {
             build.arg("--release");
         }

@@ -179,6 +179,39 @@ pub struct ParentDomainInitAttr {
     pub pd_context: *mut c_void,
 }
 
+/// `struct ibv_mr_init_attr`: which of its fields there are is said by `comp_mask`.
+#[repr(C)]
+pub struct MrInitAttr {
+    pub length: usize,
+    pub access: c_int,
+    pub comp_mask: u64,
+    pub iova: u64,
+    pub addr: *mut c_void,
+    pub fd: c_int,
+    pub fd_offset: u64,
+    pub dmah: *mut c_void,
+    pub buf: *mut c_void,
+}
+
+/// `IBV_REG_MR_MASK_…`.
+pub mod reg_mr_mask {
+    pub const IOVA: u64 = 1;
+    pub const ADDR: u64 = 1 << 1;
+    pub const FD: u64 = 1 << 2;
+    pub const FD_OFFSET: u64 = 1 << 3;
+    pub const DMAH: u64 = 1 << 4;
+    pub const BUF: u64 = 1 << 5;
+    pub const ALL: u64 = 0x3f;
+}
+
+/// `struct ibv_alloc_dm_attr`.
+#[repr(C)]
+pub struct AllocDmAttr {
+    pub length: usize,
+    pub log_align_req: u32,
+    pub comp_mask: u32,
+}
+
 /// `struct ibv_values_ex`.
 #[repr(C)]
 pub struct ValuesEx {
@@ -222,6 +255,8 @@ layout! {
     }
     ModifyCqAttr: 8 { cq_count 4, cq_period 6 }
     ParentDomainInitAttr: 48 { td 8, comp_mask 16, alloc 24, free 32, pd_context 40 }
+    MrInitAttr: 72 { access 8, comp_mask 16, iova 24, addr 32, fd 40, fd_offset 48, dmah 56, buf 64 }
+    AllocDmAttr: 16 { log_align_req 8, comp_mask 12 }
     ValuesEx: 24 { raw_clock 8 }
     Ece: 12 { options 4, comp_mask 8 }
 }

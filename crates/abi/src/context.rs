@@ -1,11 +1,11 @@
 //! The open device: the function table of `struct ibv_context`, and the one that lies in front of it.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 
 use crate::{
-    Context, Cq, CqEx, CqInitAttrEx, DeviceAttr, DeviceAttrEx, ModifyCqAttr, Mw, MwBind,
-    ParentDomainInitAttr, Pd, PortAttr, Qp, QpInitAttrEx, QpOpenAttr, RecvWr, SendWr, Srq,
-    SrqInitAttrEx, Td, TdInitAttr, ValuesEx, Wc, Xrcd, XrcdInitAttr, layout,
+    AllocDmAttr, Context, Cq, CqEx, CqInitAttrEx, DeviceAttr, DeviceAttrEx, Dm, ModifyCqAttr, Mr,
+    Mw, MwBind, ParentDomainInitAttr, Pd, PortAttr, Qp, QpInitAttrEx, QpOpenAttr, RecvWr, SendWr,
+    Sge, Srq, SrqInitAttrEx, Td, TdInitAttr, ValuesEx, Wc, Xrcd, XrcdInitAttr, layout,
 };
 
 /// A slot for an operation that this library does not have: the caller reports `EOPNOTSUPP`.
@@ -35,15 +35,15 @@ pub struct ContextOps {
 #[repr(C)]
 pub struct ExtendedOps {
     pub query_port: unsafe extern "C" fn(*mut Context, u8, *mut PortAttr, usize) -> c_int,
-    pub advise_mr: unsafe extern "C" fn(*mut Pd, c_int, u32, *mut c_void, u32) -> c_int,
+    pub advise_mr: unsafe extern "C" fn(*mut Pd, c_int, u32, *const Sge, u32) -> c_int,
     pub alloc_null_mr: Absent,
     pub read_counters: Absent,
     pub attach_counters_point_flow: Absent,
     pub create_counters: Absent,
     pub destroy_counters: Absent,
-    pub reg_dm_mr: Absent,
-    pub alloc_dm: Absent,
-    pub free_dm: Absent,
+    pub reg_dm_mr: unsafe extern "C" fn(*mut Pd, *mut Dm, u64, usize, c_uint) -> *mut Mr,
+    pub alloc_dm: unsafe extern "C" fn(*mut Context, *mut AllocDmAttr) -> *mut Dm,
+    pub free_dm: unsafe extern "C" fn(*mut Dm) -> c_int,
     pub modify_flow_action_esp: Absent,
     pub destroy_flow_action: Absent,
     pub create_flow_action_esp: Absent,
@@ -90,7 +90,7 @@ layout! {
         req_notify_cq 96, post_srq_recv 160, post_send 200, post_recv 208,
     }
     ExtendedOps: 320 {
-        query_port 0, advise_mr 8, alloc_parent_domain 112, dealloc_td 120, alloc_td 128,
+        query_port 0, advise_mr 8, reg_dm_mr 56, alloc_dm 64, free_dm 72, alloc_parent_domain 112, dealloc_td 120, alloc_td 128,
         modify_cq 136, query_rt_values 192, create_cq_ex 200, private 208, query_device_ex 216,
         open_qp 256, create_qp_ex 264, get_srq_num 272, create_srq_ex 280, open_xrcd 288,
         close_xrcd 296, size 312,

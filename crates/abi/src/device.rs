@@ -62,13 +62,23 @@ pub struct DeviceAttr {
     pub phys_port_cnt: u8,
 }
 
+/// `struct ibv_odp_caps`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct OdpCaps {
+    pub general_caps: u64,
+    pub rc_odp_caps: u32,
+    pub uc_odp_caps: u32,
+    pub ud_odp_caps: u32,
+}
+
 /// `struct ibv_device_attr_ex`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct DeviceAttrEx {
     pub orig: DeviceAttr,
     pub comp_mask: u32,
-    pub odp_caps: [u64; 3],
+    pub odp_caps: OdpCaps,
     pub completion_timestamp_mask: u64,
     pub hca_core_clock: u64,
     pub device_cap_flags_ex: u64,
@@ -134,6 +144,7 @@ pub struct GidEntry {
 layout! {
     Device: 664 { node_type 16, transport_type 20, name 24, dev_name 88, dev_path 152, ibdev_path 408 }
     DeviceAttr: 232 { node_guid 64, vendor_id 96, max_pkeys 224 }
+    OdpCaps: 24 { rc_odp_caps 8, uc_odp_caps 12, ud_odp_caps 16 }
     DeviceAttrEx: 400 {
         comp_mask 232, odp_caps 240, completion_timestamp_mask 264, hca_core_clock 272,
         device_cap_flags_ex 280, tso_caps 288, rss_caps 296, max_wq_type_rq 328,

@@ -50,6 +50,16 @@ pub struct Mr {
     pub rkey: u32,
 }
 
+/// `struct ibv_dm`.
+#[repr(C)]
+pub struct Dm {
+    pub context: *mut Context,
+    pub memcpy_to_dm: unsafe extern "C" fn(*mut Self, u64, *const c_void, usize) -> c_int,
+    pub memcpy_from_dm: unsafe extern "C" fn(*mut c_void, *mut Self, u64, usize) -> c_int,
+    pub comp_mask: u32,
+    pub handle: u32,
+}
+
 /// `struct ibv_mw`.
 #[repr(C)]
 pub struct Mw {
@@ -135,6 +145,7 @@ layout! {
     Td: 8 { context 0 }
     Xrcd: 8 { context 0 }
     Mr: 48 { pd 8, addr 16, length 24, handle 32, lkey 36, rkey 40 }
+    Dm: 32 { memcpy_to_dm 8, memcpy_from_dm 16, comp_mask 24, handle 28 }
     Mw: 32 { pd 8, rkey 16, handle 20, kind 24 }
     Ah: 24 { pd 8, handle 16 }
     CompChannel: 16 { fd 8, refcnt 12 }

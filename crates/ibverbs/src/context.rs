@@ -3,8 +3,7 @@
 use core::ffi::{c_int, c_void};
 use core::mem::{ManuallyDrop, offset_of};
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 
@@ -12,20 +11,18 @@ use crate::async_event::AsyncEvents;
 use crate::device::DeviceObject;
 use crate::entry::without_device;
 use crate::errno::Errno;
-use crate::{abi, bind, cq, ex, poll, post, query, srq, xrc};
+use crate::shared::{self, Shared};
+use crate::{abi, bind, cq, dm, ex, file, poll, post, query, srq, xrc};
 
 /// An open device. C programs have pointers to `public`; inline functions look in front of it.
 #[repr(C)]
 pub(crate) struct ContextObject {
     extended: abi::ExtendedOps,
     public: abi::Context,
-    device: &'static DeviceObject,
-    /// Objects and threads may hold it longer than the program holds this.
-    hirail: hirail::Context,
-    failed: AtomicBool,
+    shared: Arc<Shared>,
     pub(crate) events: Arc<AsyncEvents>,
-    /// What `cmd_fd` names: a descriptor that can be duplicated and passed on, and does nothing.
-    _command: File,
+    /// What `cmd_fd` names: an empty file, by which the device is found when it is imported.
+    _command: OwnedFd,
 }
 
 impl ContextObject {
@@ -44,29 +41,21 @@ impl ContextObject {
         (&raw const self.public).cast_mut()
     }
 
+    /// What it has in common with those that are imported.
+    #[inline]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// The device of the library underneath.
     #[inline]
     pub(crate) fn hirail(&self) -> &hirail::Context {
-        &self.hirail
+        &self.shared.hirail
     }
 
     /// The device that it is open on.
     pub(crate) fn device(&self) -> &'static DeviceObject {
-        self.device
-    }
-
-    /// Whether a panic has been caught.
-    #[inline]
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
-    }
-
-    /// Gives the device up, and tells of it once.
-    #[cold]
-    pub(crate) fn fail(&self) {
-        if !self.failed.swap(true, Ordering::Relaxed) {
-            self.events.raise(hirail::AsyncEvent::DeviceFatal);
-        }
+        self.shared.device
     }
 
     /// Vectors that completion queues can be spread over; they mean nothing here.
@@ -74,24 +63,21 @@ impl ContextObject {
         self.public.num_comp_vectors
     }
 
-    /// Opens `device` with `hirail`, or by its name.
-    pub(crate) fn open(
-        device: &'static DeviceObject,
-        hirail: Option<hirail::Context>,
-    ) -> Result<*mut abi::Context, Errno> {
-        let hirail = match hirail {
-            Some(hirail) => hirail,
-            None => hirail::Context::open(&device.interface().name).map_err(said)?,
-        };
-        let events = Arc::new(AsyncEvents::new()?);
-        let raised = Arc::clone(&events);
-        hirail.handle_async_events(move |event| raised.raise(event));
-        let command = File::open("/dev/null").map_err(|_| Errno::last())?;
+    /// Opens `device`.
+    fn open(device: &'static DeviceObject) -> Result<*mut abi::Context, Errno> {
+        let hirail = hirail::Context::open(&device.interface().name).map_err(said)?;
+        let command = file::in_memory(c"hirail-device", 0)?;
+        let shared = Shared::new(device, hirail, command.as_fd())?;
+        Ok(Self::hand_out(shared, command))
+    }
+
+    fn hand_out(shared: Arc<Shared>, command: OwnedFd) -> *mut abi::Context {
         let vectors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        let events = Arc::clone(&shared.events);
         let object = Box::new(Self {
             extended: EXTENDED,
             public: abi::Context {
-                device: device.public(),
+                device: shared.device.public(),
                 ops: OPS,
                 cmd_fd: command.as_raw_fd(),
                 async_fd: events.fd(),
@@ -99,15 +85,13 @@ impl ContextObject {
                 mutex: [0; 5],
                 abi_compat: usize::MAX,
             },
-            device,
-            hirail,
-            failed: AtomicBool::new(false),
+            shared,
             events,
             _command: command,
         });
         let object = Box::into_raw(object);
         // SAFETY: within the object.
-        Ok(unsafe { &raw mut (*object).public })
+        unsafe { &raw mut (*object).public }
     }
 }
 
@@ -125,7 +109,25 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut abi::Device) -> *mut ab
     without_device(ptr::null_mut(), || {
         // SAFETY: a device out of a list of this library.
         let device = unsafe { DeviceObject::of(device) };
-        ContextObject::open(device, None).unwrap_or_else(|errno| {
+        ContextObject::open(device).unwrap_or_else(|errno| {
+            errno.set();
+            ptr::null_mut()
+        })
+    })
+}
+
+/// `ibv_import_device`: takes charge of the descriptor, a duplicate of an open device's `cmd_fd`.
+/// Events of the two come out of one queue.
+pub(crate) unsafe extern "C" fn import_device(command: c_int) -> *mut abi::Context {
+    without_device(ptr::null_mut(), || {
+        let import = || {
+            hirail::fork::check().map_err(hirail::Error::from)?;
+            let shared = Shared::of(shared::borrowed(command)?)?;
+            // SAFETY: it is open, and the caller gives it up.
+            let command = unsafe { OwnedFd::from_raw_fd(command) };
+            Ok(ContextObject::hand_out(shared, command))
+        };
+        import().unwrap_or_else(|errno: Errno| {
             errno.set();
             ptr::null_mut()
         })
@@ -140,7 +142,7 @@ pub(crate) unsafe extern "C" fn close_device(context: *mut abi::Context) -> c_in
             let start = context.byte_sub(offset_of!(ContextObject, public));
             Box::from_raw(start.cast::<ContextObject>())
         };
-        if object.has_failed() {
+        if object.shared.has_failed() {
             // Threads may be anywhere: what they use stays.
             let _ = ManuallyDrop::new(object);
         }
@@ -173,15 +175,15 @@ const OPS: abi::ContextOps = abi::ContextOps {
 /// What lies in front.
 const EXTENDED: abi::ExtendedOps = abi::ExtendedOps {
     query_port: query::query_port,
-    advise_mr: ex::advise_mr,
+    advise_mr: ex::advise::advise_mr,
     alloc_null_mr: ABSENT,
     read_counters: ABSENT,
     attach_counters_point_flow: ABSENT,
     create_counters: ABSENT,
     destroy_counters: ABSENT,
-    reg_dm_mr: ABSENT,
-    alloc_dm: ABSENT,
-    free_dm: ABSENT,
+    reg_dm_mr: dm::reg_dm_mr,
+    alloc_dm: dm::alloc_dm,
+    free_dm: dm::free_dm,
     modify_flow_action_esp: ABSENT,
     destroy_flow_action: ABSENT,
     create_flow_action_esp: ABSENT,

@@ -14,11 +14,11 @@ use crate::errno::Errno;
 /// Runs `job` on behalf of a device, unless that has failed.
 #[inline]
 fn enter<T>(context: &ContextObject, job: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    if context.has_failed() {
+    if context.shared().has_failed() {
         return Err(Errno::DEAD);
     }
     catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|_| {
-        context.fail();
+        context.shared().fail();
         Err(Errno::DEAD)
     })
 }

@@ -15,6 +15,7 @@ impl Errno {
     pub(crate) const BUSY: Self = Self(libc::EBUSY);
     pub(crate) const NO_ENTRY: Self = Self(libc::ENOENT);
     pub(crate) const DEAD: Self = Self(libc::EIO);
+    pub(crate) const NO_MEMORY: Self = Self(libc::ENOMEM);
     pub(crate) const FAULT: Self = Self(libc::EFAULT);
 
     /// The number that the last system call of this thread left.

@@ -4,8 +4,8 @@
 //! program does not start. So everything is here, what the device does not have included.
 
 use crate::{
-    ah, async_event, bridge, channel, context, cq, device, marshal, missing, mr, names, pd, qp,
-    query, srq,
+    ah, async_event, bridge, channel, context, cq, device, dm, marshal, missing, mr, names, pd, qp,
+    query, register, srq,
 };
 use hirail_abi::export;
 
@@ -76,6 +76,24 @@ export! {
     ah::destroy_ah => "ibv_destroy_ah" "@@IBVERBS_1.1";
     ah::resolve_eth_l2_from_gid => "ibv_resolve_eth_l2_from_gid" "@@IBVERBS_1.1";
 
+    // Importing objects
+    context::import_device => "ibv_import_device" "@@IBVERBS_1.10";
+    pd::import_pd => "ibv_import_pd" "@@IBVERBS_1.10";
+    pd::unimport_pd => "ibv_unimport_pd" "@@IBVERBS_1.10";
+    mr::import_mr => "ibv_import_mr" "@@IBVERBS_1.10";
+    mr::unimport_mr => "ibv_unimport_mr" "@@IBVERBS_1.10";
+    dm::import_dm => "ibv_import_dm" "@@IBVERBS_1.13";
+    dm::unimport_dm => "ibv_unimport_dm" "@@IBVERBS_1.13";
+
+    // Memory of files, of this library, of the device
+    register::reg_dmabuf_mr => "ibv_reg_dmabuf_mr" "@@IBVERBS_1.12";
+    register::reg_mr_ex => "ibv_reg_mr_ex" "@@IBVERBS_1.15";
+    register::alloc_buf => "ibv_alloc_buf" "@@IBVERBS_1.17";
+    register::free_buf => "ibv_free_buf" "@@IBVERBS_1.17";
+    register::reg_buf_mr => "ibv_reg_buf_mr" "@@IBVERBS_1.17";
+    register::export_buf_dmabuf_fd => "ibv_export_buf_dmabuf_fd" "@@IBVERBS_1.18";
+    dm::dm_export_dmabuf_fd => "ibv_dm_export_dmabuf_fd" "@@IBVERBS_1.16";
+
     // Words and rates
     names::node_type_str => "ibv_node_type_str" "@@IBVERBS_1.1";
     names::port_state_str => "ibv_port_state_str" "@@IBVERBS_1.1";
@@ -98,25 +116,9 @@ export! {
     missing::nothing => "ibv_copy_path_rec_to_kern" "@@IBVERBS_1.0";
     missing::register_driver => "ibv_register_driver" "@IBVERBS_1.1";
 
-    // Sharing objects with other processes
-    missing::pointer => "ibv_import_device" "@@IBVERBS_1.10";
-    missing::pointer => "ibv_import_pd" "@@IBVERBS_1.10";
-    missing::nothing => "ibv_unimport_pd" "@@IBVERBS_1.10";
-    missing::pointer => "ibv_import_mr" "@@IBVERBS_1.10";
-    missing::nothing => "ibv_unimport_mr" "@@IBVERBS_1.10";
-    missing::pointer => "ibv_import_dm" "@@IBVERBS_1.13";
-    missing::nothing => "ibv_unimport_dm" "@@IBVERBS_1.13";
-
-    // Memory of other devices
-    missing::pointer => "ibv_reg_dmabuf_mr" "@@IBVERBS_1.12";
-    missing::number => "ibv_dm_export_dmabuf_fd" "@@IBVERBS_1.16";
+    // Hints of where a processor's caches are
     missing::pointer => "ibv_alloc_dmah" "@@IBVERBS_1.15";
     missing::status => "ibv_dealloc_dmah" "@@IBVERBS_1.15";
-    missing::pointer => "ibv_reg_mr_ex" "@@IBVERBS_1.15";
-    missing::pointer => "ibv_alloc_buf" "@@IBVERBS_1.17";
-    missing::status => "ibv_free_buf" "@@IBVERBS_1.17";
-    missing::pointer => "ibv_reg_buf_mr" "@@IBVERBS_1.17";
-    missing::number => "ibv_export_buf_dmabuf_fd" "@@IBVERBS_1.18";
 
     // Completion counters
     missing::status => "_ibv_query_comp_cntr_caps" "@@IBVERBS_1.18";

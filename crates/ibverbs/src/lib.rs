@@ -8,7 +8,9 @@
 //! | `bridge` | what `librdmacm.so.1` has of this library |
 //! | `entry` | the way in: no panic leaves the library |
 //! | `device`, `context`, `query` | devices, open ones, and what can be asked |
-//! | `pd`, `mr`, `bind`, `cq`, `channel`, `qp`, `srq`, `xrc`, `ah` | objects |
+//! | `shared` | what an open device has in common with those imported from it |
+//! | `dm`, `file` | memory of the device; memory behind descriptors |
+//! | `pd`, `mr`, `register`, `bind`, `cq`, `channel`, `qp`, `srq`, `xrc`, `ah` | objects |
 //! | `post`, `poll`, `ex` | the data path: pointers in the objects lead here |
 //! | `events`, `async_event` | events behind descriptors |
 //!
@@ -26,11 +28,13 @@ mod channel;
 mod context;
 mod cq;
 mod device;
+mod dm;
 mod entry;
 mod errno;
 mod events;
 mod ex;
 mod exports;
+mod file;
 mod lock;
 mod marshal;
 mod missing;
@@ -41,5 +45,7 @@ mod poll;
 mod post;
 mod qp;
 mod query;
+mod register;
+mod shared;
 mod srq;
 mod xrc;

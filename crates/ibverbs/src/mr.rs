@@ -1,19 +1,27 @@
 //! Memory regions.
 
 use core::ffi::{c_int, c_uint, c_void};
+use core::ptr;
 
 use hirail::{Access, Mr};
 
 use crate::abi;
+use crate::context::ContextObject;
+use crate::dm::Registered;
 use crate::entry::{Object, device, pointer, status};
 use crate::errno::Errno;
+use crate::file::Mapping;
 use crate::pd::PdObject;
+use crate::shared::Kind;
 
 /// A memory region.
 #[repr(C)]
 pub(crate) struct MrObject {
     public: abi::Mr,
-    mr: Mr,
+    /// None where it is imported: the registration is somebody else's.
+    mr: Option<Mr>,
+    /// Goes after the registration.
+    owner: Owner,
 }
 
 // SAFETY: it begins with its public part.
@@ -21,20 +29,61 @@ unsafe impl Object for MrObject {
     type Public = abi::Mr;
 }
 
-/// The rights in a flag word. What is kept on demand needs a card that takes page faults.
-fn access(flags: c_uint) -> Result<Access, Errno> {
-    let access = Access::from_verbs(flags)?;
-    if access.contains(Access::ON_DEMAND) {
-        return Err(Errno::UNSUPPORTED);
-    }
-    Ok(access)
+/// Whose memory it is.
+pub(crate) enum Owner {
+    /// The program's.
+    Program,
+    /// That of a file, mapped for the registration.
+    File { _mapping: Mapping },
+    /// The device's.
+    Device { _registered: Registered },
 }
+
+/// What a program is told about a region.
+pub(crate) struct Place {
+    pub(crate) pd: *mut abi::Pd,
+    pub(crate) addr: *mut c_void,
+    pub(crate) length: usize,
+}
+
+impl MrObject {
+    /// Hands out a region that was just registered.
+    pub(crate) fn hand_out(
+        context: &ContextObject,
+        place: Place,
+        mr: Mr,
+        owner: Owner,
+    ) -> *mut abi::Mr {
+        let handles = &context.shared().handles;
+        let handle = handles.next();
+        let public = abi::Mr {
+            context: context.public(),
+            pd: place.pd,
+            addr: place.addr,
+            length: place.length,
+            handle,
+            lkey: mr.lkey().value(),
+            rkey: mr.rkey().value(),
+        };
+        let object = Self {
+            public,
+            mr: Some(mr),
+            owner,
+        };
+        let public = object.into_public();
+        handles.add(Kind::Mr, handle, public.expose_provenance());
+        public
+    }
+}
+
+/// How long a region of all memory is said to be, from NULL on: one "implicit" on demand.
+const ALL_MEMORY: usize = usize::MAX;
 
 /// Registers the caller's memory.
 ///
 /// # Safety
 /// `pd` is a domain of the caller's.
-unsafe fn register(
+pub(crate) unsafe fn register(
     pd: *mut abi::Pd,
     addr: *mut c_void,
     length: usize,
@@ -44,7 +93,11 @@ unsafe fn register(
     // SAFETY: as required of the caller, and the device that it belongs to.
     let (domain, context) = unsafe { (PdObject::of(pd), device(&raw const (*pd).context)) };
     pointer(context, || {
-        let access = access(flags)?;
+        let access = Access::from_verbs(flags)?;
+        let is_implicit = addr.is_null() && access.contains(Access::ON_DEMAND);
+        if length == 0 || length == ALL_MEMORY && !is_implicit {
+            return Err(Errno::INVALID);
+        }
         let iova = match iova {
             _ if access.contains(Access::ZERO_BASED) => 0,
             Some(iova) => iova,
@@ -53,16 +106,8 @@ unsafe fn register(
         // SAFETY: who registers memory through the verbs answers for it: it is changed by peers from
         // now on, and accessed by the program as the verbs demand, until it is deregistered.
         let mr = unsafe { domain.pd.register_raw_at(addr.cast(), length, iova, access) }?;
-        let public = abi::Mr {
-            context: context.public(),
-            pd,
-            addr,
-            length,
-            handle: mr.lkey().value() >> 8,
-            lkey: mr.lkey().value(),
-            rkey: mr.rkey().value(),
-        };
-        Ok(MrObject { public, mr }.into_public())
+        let place = Place { pd, addr, length };
+        Ok(MrObject::hand_out(context, place, mr, Owner::Program))
     })
 }
 
@@ -108,11 +153,58 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut abi::Mr) -> c_int {
     let context = unsafe { device(&raw const (*mr).context) };
     status(context, || {
         // SAFETY: the caller gives it up and nobody else uses it; if it is refused, it stays.
-        unsafe { (*mr.cast::<MrObject>()).mr.deregister() }?;
+        let object = unsafe { &mut *mr.cast::<MrObject>() };
+        let registered = object.mr.as_mut().ok_or(Errno::INVALID)?;
+        registered.deregister()?;
+        let handles = &context.shared().handles;
+        handles.remove(Kind::Mr, object.public.handle);
         // SAFETY: as said; once.
         drop(unsafe { MrObject::take(mr) });
         Ok(())
     })
+}
+
+/// `ibv_import_mr`: the keys of a region, which is at no address here (`ibv_import_mr(3)`).
+pub(crate) unsafe extern "C" fn import_mr(pd: *mut abi::Pd, handle: u32) -> *mut abi::Mr {
+    // SAFETY: a domain of the caller's.
+    let context = unsafe { device(&raw const (*pd).context) };
+    pointer(context, || {
+        let handles = &context.shared().handles;
+        let public = handles.find(Kind::Mr, handle, |address| {
+            let public: *const abi::Mr = ptr::with_exposed_provenance(address);
+            // SAFETY: what is found exists while it is being looked at.
+            let (length, lkey, rkey) =
+                unsafe { ((*public).length, (*public).lkey, (*public).rkey) };
+            abi::Mr {
+                context: context.public(),
+                pd,
+                addr: ptr::null_mut(),
+                length,
+                handle,
+                lkey,
+                rkey,
+            }
+        })?;
+        let object = MrObject {
+            public,
+            mr: None,
+            owner: Owner::Program,
+        };
+        Ok(object.into_public())
+    })
+}
+
+/// `ibv_unimport_mr`. One that was not imported is left alone.
+pub(crate) unsafe extern "C" fn unimport_mr(mr: *mut abi::Mr) {
+    // SAFETY: a region of the caller's, and the device that it belongs to.
+    let (object, context) = unsafe { (MrObject::of(mr), device(&raw const (*mr).context)) };
+    status(context, || {
+        if object.mr.is_none() {
+            // SAFETY: the caller gives it up, once.
+            drop(unsafe { MrObject::take(mr) });
+        }
+        Ok(())
+    });
 }
 
 /// `IBV_REREG_MR_CHANGE_…`.
@@ -147,7 +239,7 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     let context = unsafe { device(&raw const (*mr).context) };
     let result = status(context, || {
         let rights = has(ACCESS)
-            .then(|| access(flags.cast_unsigned()))
+            .then(|| Access::from_verbs(flags.cast_unsigned()))
             .transpose()?;
         // SAFETY: both are the caller's; nobody else uses the region while it is changed. The memory
         // is answered for as when it is registered.
@@ -155,16 +247,18 @@ pub(crate) unsafe extern "C" fn rereg_mr(
             let domain = has(PD).then(|| &PdObject::of(pd).pd);
             let memory = has(TRANSLATION).then_some((addr.cast(), length));
             let object = &mut *mr.cast::<MrObject>();
-            object.mr.reregister_raw(memory, domain, rights)?;
+            let registered = object.mr.as_mut().ok_or(Errno::INVALID)?;
+            registered.reregister_raw(memory, domain, rights)?;
             if has(PD) {
                 object.public.pd = pd;
             }
             if has(TRANSLATION) {
                 object.public.addr = addr;
                 object.public.length = length;
+                object.owner = Owner::Program;
             }
-            object.public.lkey = object.mr.lkey().value();
-            object.public.rkey = object.mr.rkey().value();
+            object.public.lkey = registered.lkey().value();
+            object.public.rkey = registered.rkey().value();
         }
         Ok(())
     });

@@ -9,6 +9,7 @@ use hirail::sysfs::{LinkRate, VENDOR_ID, VENDOR_PART_ID};
 use crate::abi;
 use crate::context::ContextObject;
 use crate::device::{mtu, text};
+use crate::dm::MAX_DM_SIZE;
 use crate::entry::{number, status};
 use crate::errno::Errno;
 
@@ -19,6 +20,16 @@ const CAPABILITIES: u32 =
 
 /// `IBV_ATOMIC_GLOB`: atomics of the device are atomic to processors as well.
 const ATOMIC_CAP: c_int = 2;
+
+/// `IBV_ODP_SUPPORT` and `_IMPLICIT`: the engine reaches what the process has mapped when it is
+/// needed, so all memory is on demand.
+const ODP: u64 = 3;
+
+/// `IBV_ODP_SUPPORT_…`: SEND, RECV, WRITE, READ, ATOMIC, SRQ_RECV, FLUSH, ATOMIC_WRITE; whatever a
+/// transport can do.
+const RC_ODP: u32 = 0xff;
+const UC_ODP: u32 = 1 | 1 << 1 | 1 << 2 | 1 << 5;
+const UD_ODP: u32 = 1 | 1 << 1 | 1 << 5;
 
 /// Timestamps are nanoseconds of `CLOCK_MONOTONIC`: kHz of that clock.
 const CLOCK_KHZ: u64 = 1_000_000;
@@ -139,11 +150,19 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         // SAFETY: a structure of numbers.
         let mut all: abi::DeviceAttrEx = unsafe { core::mem::zeroed() };
         all.orig = device_attr(context);
+        all.odp_caps = abi::OdpCaps {
+            general_caps: ODP,
+            rc_odp_caps: RC_ODP,
+            uc_odp_caps: UC_ODP,
+            ud_odp_caps: UD_ODP,
+        };
+        all.xrc_odp_caps = RC_ODP;
         all.completion_timestamp_mask = u64::MAX;
         all.hca_core_clock = CLOCK_KHZ;
         all.device_cap_flags_ex = CAPABILITIES.into();
         all.max_cq_count = u16::MAX;
         all.max_cq_period = u16::MAX;
+        all.max_dm_size = MAX_DM_SIZE;
         all.phys_port_cnt_ex = 1;
         // SAFETY: the caller's, of this size.
         unsafe { write_sized(attr, size, &all) };

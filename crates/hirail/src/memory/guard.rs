@@ -116,6 +116,29 @@ pub(super) fn persist(from: *const u8, len: usize) -> Result<(), Fault> {
     if result == 0 { Ok(()) } else { Err(Fault) }
 }
 
+/// Makes the pages of `len` bytes from `from` on present, to be written or only read. A kernel that
+/// cannot (before 5.14) leaves them for the first access.
+pub(super) fn populate(from: *const u8, len: usize, is_write: bool) -> Result<(), Fault> {
+    if cfg!(miri) || len == 0 {
+        return Ok(());
+    }
+    let first = from.addr() & !(page_size() - 1);
+    let advice = if is_write {
+        libc::MADV_POPULATE_WRITE
+    } else {
+        libc::MADV_POPULATE_READ
+    };
+    // SAFETY: populating changes no byte; it fails where pages are missing.
+    let advise = |first, len| unsafe { libc::madvise(first, len, advice) };
+    let start = from.with_addr(first).cast_mut().cast();
+    let is_known = || advise(start, 0) == 0;
+    if advise(start, from.addr() + len - first) == 0 || !is_known() {
+        Ok(())
+    } else {
+        Err(Fault)
+    }
+}
+
 /// Bytes of a page.
 pub(super) fn page_size() -> usize {
     // SAFETY: sysconf has no preconditions.

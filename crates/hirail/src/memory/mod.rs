@@ -108,6 +108,17 @@ impl UserRegion {
         guard::copy_from_covering(from, packet, icrc)
     }
 
+    /// Makes pages present before they are accessed.
+    pub(crate) fn populate(&self, offset: u64, len: u64, is_write: bool) -> Result<(), Fault> {
+        let len = usize::try_from(len).map_err(|_| Fault)?;
+        let from = if is_write {
+            self.writable_at(offset, len)?
+        } else {
+            self.at(offset, len)?
+        };
+        guard::populate(from, len, is_write)
+    }
+
     /// Where `len` bytes at `offset` lie. The engine has checked the range; this costs two compares
     /// and keeps a mistake there from becoming a stray access.
     #[inline]

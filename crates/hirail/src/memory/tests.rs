@@ -289,6 +289,21 @@ mod faults {
             );
         }
 
+        /// Which pages are in memory.
+        fn resident(&self) -> Vec<bool> {
+            let mut pages = vec![0; self.pages];
+            // SAFETY: one byte for each page of this mapping.
+            let result = unsafe {
+                libc::mincore(
+                    self.addr.cast(),
+                    self.pages * page_size(),
+                    pages.as_mut_ptr(),
+                )
+            };
+            assert_eq!(result, 0);
+            pages.iter().map(|page| page & 1 != 0).collect()
+        }
+
         fn region(&self) -> UserRegion {
             // SAFETY: only the region touches the mapping.
             unsafe { UserRegion::new(self.addr, self.pages * page_size(), true) }.expect("range")
@@ -300,6 +315,21 @@ mod faults {
             // SAFETY: the mapping of this test, all users gone.
             unsafe { libc::munmap(self.addr.cast(), self.pages * page_size()) };
         }
+    }
+
+    #[test]
+    fn pages_are_made_present_before_they_are_needed() {
+        let (mapping, page) = (Mapping::new(4), page_size() as u64);
+        let region = mapping.region();
+        assert_eq!(region.populate(page + 8, page, true), Ok(()));
+        assert_eq!(mapping.resident(), [false, true, true, false]);
+        mapping.make_read_only(0);
+        assert_eq!(region.populate(0, 8, true), Err(Fault));
+        assert_eq!(region.populate(0, 8, false), Ok(()));
+        mapping.unmap(3);
+        assert_eq!(region.populate(3 * page, 8, false), Err(Fault));
+        assert_eq!(region.populate(3 * page, 0, false), Ok(()));
+        assert_eq!(region.populate(4 * page, 1, false), Err(Fault));
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub(crate) mod event;
 pub(crate) mod mr;
 pub(crate) mod mw;
 pub(crate) mod pd;
+pub(crate) mod prefetch;
 pub(crate) mod qp;
 pub(crate) mod srq;
 pub(crate) mod wc;

@@ -104,6 +104,12 @@ impl MrSlice {
     }
 }
 
+impl From<MrSlice> for Sge {
+    fn from(slice: MrSlice) -> Self {
+        slice.sge
+    }
+}
+
 impl Mr {
     /// Registers what `backing` holds, under its own addresses.
     pub(crate) fn new(pd: &Pd, backing: Backing, access: Access) -> Result<Self, Error> {

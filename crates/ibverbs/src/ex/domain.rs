@@ -9,7 +9,7 @@ use crate::abi;
 use crate::context::ContextObject;
 use crate::entry::{Object, device, pointer, status};
 use crate::errno::Errno;
-use crate::pd::PdObject;
+use crate::pd::{PdObject, Role};
 
 /// A thread domain.
 #[repr(C)]
@@ -89,8 +89,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         if let Some(thread) = thread {
             thread.users.fetch_add(1, Ordering::AcqRel);
         }
-        let mut object = PdObject::new(context, domain.pd.clone(), true);
-        object.thread = init.td;
-        Ok(object.into_public())
+        let pd = domain.pd.clone();
+        Ok(PdObject::hand_out(context, pd, Role::Parent, init.td))
     })
 }

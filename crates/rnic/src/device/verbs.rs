@@ -13,7 +13,7 @@ use crate::cq::{Arm, Cq, CqId};
 use crate::error::{Object, VerbError};
 use crate::host::{Host, Lock, ReadMostly};
 use crate::mcast::GroupChange;
-use crate::mr::{Access, Mr, MwType, PdId, Reregister, Reregistered};
+use crate::mr::{Access, LocalProtection, Mr, MwType, PdId, Reregister, Reregistered, Slice};
 use crate::pacing::{Pacing, ReactionPoint};
 use crate::qp::attr::{AttrLimits, AttrMask, QpAttr};
 use crate::qp::state::{Capabilities, check_modify};
@@ -214,6 +214,18 @@ impl<H: Host> Device<H> {
     /// owners whose memory goes away whatever others have bound.
     pub fn revoke_mr(&self, lkey: Lkey) -> Result<Arc<Mr<H>>, VerbError> {
         self.keys().write().revoke(lkey)
+    }
+
+    /// The piece of memory that a scatter/gather entry names, if it may be used so.
+    pub fn local_slice(
+        &self,
+        pd: PdId,
+        sge: Sge,
+        need: Access,
+    ) -> Result<Slice<H>, LocalProtection> {
+        self.keys()
+            .read()
+            .check_local(sge.lkey, pd, sge.addr, sge.length, need)
     }
 
     /// A new memory window, bound to nothing.

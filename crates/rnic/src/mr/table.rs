@@ -360,8 +360,10 @@ fn check_rights(access: Access) -> Result<(), VerbError> {
     Ok(())
 }
 
+/// Nothing has no address; it can be registered only where addresses count from its first byte, as
+/// memory of the device is (`ibv_reg_dm_mr(3)`).
 fn check_extent(iova: u64, length: u64, access: Access) -> Result<Extent, VerbError> {
-    if length == 0 {
+    if length == 0 && !access.contains(Access::ZERO_BASED) {
         return Err(VerbError::TooSmall {
             what: "length",
             min: 1,

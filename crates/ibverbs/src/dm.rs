@@ -307,3 +307,143 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         Ok(MrObject::hand_out(context, place, mr, owner))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use core::ptr;
+    use std::os::fd::{AsRawFd, FromRawFd};
+
+    use super::*;
+    use crate::context::{close_device, import_device};
+    use crate::mr::{dereg_mr, import_mr, unimport_mr};
+    use crate::pd::{dealloc_pd, import_pd, unimport_pd};
+    use crate::register::reg_dmabuf_mr;
+    use crate::testing::Opened;
+
+    fn attr(length: usize) -> abi::AllocDmAttr {
+        abi::AllocDmAttr {
+            length,
+            log_align_req: 3,
+            comp_mask: 0,
+        }
+    }
+
+    const ZERO_BASED: c_uint = 1 | 1 << 5;
+
+    #[test]
+    fn there_is_a_certain_amount_and_it_comes_back() {
+        let opened = Opened::new();
+        let half = MAX_DM_SIZE as usize / 2;
+        // SAFETY: what is allocated is freed once.
+        unsafe {
+            let alloc = |length| alloc_dm(opened.context, &mut attr(length));
+            let (first, second) = (alloc(half), alloc(half));
+            assert!(!first.is_null() && !second.is_null());
+            assert!(alloc(4).is_null());
+            assert_eq!(Errno::last(), Errno(libc::ENOMEM));
+            assert_eq!(free_dm(first), 0);
+            let third = alloc(4);
+            assert!(!third.is_null());
+            assert_eq!((free_dm(second), free_dm(third)), (0, 0));
+            for wrong in [
+                attr(0),
+                abi::AllocDmAttr {
+                    log_align_req: 13,
+                    ..attr(4)
+                },
+            ] {
+                let mut wrong = wrong;
+                assert!(alloc_dm(opened.context, &raw mut wrong).is_null());
+                assert_eq!(Errno::last(), Errno(libc::EINVAL));
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_copied_registered_and_seen_by_who_has_the_descriptor() {
+        let opened = Opened::new();
+        // SAFETY: what is made is given up once, and in order.
+        unsafe {
+            let dm = alloc_dm(opened.context, &mut attr(100));
+            let (to, from) = ((*dm).memcpy_to_dm, (*dm).memcpy_from_dm);
+            let mut bytes = [0u8; 104];
+            let place: *mut c_void = bytes.as_mut_ptr().cast();
+            assert_eq!(to(dm, 96, b"last".as_ptr().cast(), 4), 0);
+            assert_eq!(from(place, dm, 96, 4), 0);
+            assert_eq!(&bytes[..4], b"last");
+            for (offset, length) in [(3, 4), (4, 3), (104, 4), (0, 104), (u64::MAX - 3, 4)] {
+                assert_eq!(to(dm, offset, place, length), libc::EINVAL);
+                assert_eq!(from(place, dm, offset, length), libc::EINVAL);
+            }
+            let nowhere = ptr::without_provenance_mut(64);
+            assert_eq!(to(dm, 0, nowhere, 4), libc::EFAULT);
+            assert_eq!(from(nowhere, dm, 0, 4), libc::EFAULT);
+
+            let fd = dm_export_dmabuf_fd(dm);
+            let mr = reg_dmabuf_mr(opened.pd, 96, 4, 0, fd, 1);
+            let seen = MrObject::of(mr).registered().to_vec(0, 4);
+            assert_eq!(seen, b"last");
+            assert_eq!(dereg_mr(mr), 0);
+            drop(OwnedFd::from_raw_fd(fd));
+
+            let reg = |offset, length, flags| reg_dm_mr(opened.pd, dm, offset, length, flags);
+            for (offset, length, flags) in [(0, 104, ZERO_BASED), (101, 0, ZERO_BASED), (0, 4, 1)] {
+                assert!(reg(offset, length, flags).is_null());
+                assert_eq!(Errno::last(), Errno(libc::EINVAL));
+            }
+            let mr = reg(96, 4, ZERO_BASED);
+            let seen = MrObject::of(mr).registered().to_vec(0, 4);
+            assert_eq!(seen, b"last");
+            assert_eq!(free_dm(dm), libc::EBUSY);
+            assert_eq!(dereg_mr(mr), 0);
+            assert_eq!(free_dm(dm), 0);
+        }
+    }
+
+    #[test]
+    fn objects_are_imported_through_a_duplicate_of_the_descriptor() {
+        let opened = Opened::new();
+        // SAFETY: what is made is given up once, and in order.
+        unsafe {
+            let dm = alloc_dm(opened.context, &mut attr(8));
+            let mr = reg_dm_mr(opened.pd, dm, 0, 8, ZERO_BASED);
+            let context = import_device(libc::dup((*opened.context).cmd_fd));
+            assert_ne!(context, opened.context);
+            let pd = import_pd(context, (*opened.pd).handle);
+            let same = import_mr(pd, (*mr).handle);
+            assert_eq!(((*same).lkey, (*same).rkey), ((*mr).lkey, (*mr).rkey));
+            assert_eq!(((*same).addr, (*same).length), (ptr::null_mut(), 8));
+            let shared = import_dm(context, (*dm).handle);
+            assert_eq!(
+                ((*dm).memcpy_to_dm)(dm, 0, b"both see".as_ptr().cast(), 8),
+                0
+            );
+            let mut seen = [0; 8];
+            let to = seen.as_mut_ptr().cast();
+            assert_eq!(((*shared).memcpy_from_dm)(to, shared, 0, 8), 0);
+            assert_eq!(&seen, b"both see");
+            // The domain is in use, whoever uses it.
+            assert_eq!(dealloc_pd(opened.pd), libc::EBUSY);
+            assert_eq!(dereg_mr(same), libc::EINVAL);
+            unimport_mr(same);
+            unimport_dm(shared);
+            unimport_pd(pd);
+            for (kind, handle) in [("pd", (*mr).handle), ("mr", u32::MAX)] {
+                let found = match kind {
+                    "pd" => import_pd(context, handle).cast::<c_void>(),
+                    _ => import_mr(opened.pd, handle).cast(),
+                };
+                assert!(found.is_null());
+                assert_eq!(Errno::last(), Errno(libc::ENOENT));
+            }
+            assert_eq!(close_device(context), 0);
+            assert_eq!((dereg_mr(mr), free_dm(dm)), (0, 0));
+            // Neither is a descriptor of an open device.
+            let other = file::in_memory(c"test", 0).unwrap();
+            for (fd, errno) in [(-1, libc::EBADF), (other.as_raw_fd(), libc::EOPNOTSUPP)] {
+                assert!(import_device(fd).is_null());
+                assert_eq!(Errno::last(), Errno(errno));
+            }
+        }
+    }
+}

@@ -48,4 +48,6 @@ mod query;
 mod register;
 mod shared;
 mod srq;
+#[cfg(test)]
+mod testing;
 mod xrc;

@@ -76,6 +76,14 @@ impl MrObject {
     }
 }
 
+#[cfg(test)]
+impl MrObject {
+    /// The region, which is not imported.
+    pub(crate) fn registered(&self) -> &Mr {
+        self.mr.as_ref().expect("not imported")
+    }
+}
+
 /// How long a region of all memory is said to be, from NULL on: one "implicit" on demand.
 const ALL_MEMORY: usize = usize::MAX;
 

@@ -176,3 +176,122 @@ pub(crate) unsafe extern "C" fn reg_mr_ex(
         register_file(pd, &part, iova.unwrap_or(part.offset), flags)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use super::*;
+    use crate::file;
+    use crate::mr::dereg_mr;
+    use crate::testing::Opened;
+
+    const RIGHTS: c_int = 1 | 1 << 1;
+
+    fn attr(given: u64) -> abi::MrInitAttr {
+        abi::MrInitAttr {
+            length: 4096,
+            access: RIGHTS,
+            comp_mask: given,
+            iova: 0x1_0000,
+            addr: ptr::null_mut(),
+            fd: -1,
+            fd_offset: 0,
+            dmah: ptr::null_mut(),
+            buf: ptr::null_mut(),
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_file_is_registered_through_a_mapping() {
+        let opened = Opened::new();
+        let file = file::in_memory(c"test", 3 * 4096).unwrap();
+        let fd = file.as_raw_fd();
+        // SAFETY: regions are given up before their domain.
+        unsafe {
+            let mr = reg_dmabuf_mr(opened.pd, 5000, 4096, 0x7000, fd, RIGHTS);
+            assert_eq!(((*mr).addr.addr(), (*mr).length), (5000, 4096));
+            // What a copy into the region leaves is in the file.
+            let seen = Mapping::new(file.as_fd(), 5000, 4096, false).unwrap();
+            MrObject::of(mr).registered().write(1, b"peer");
+            let seen = std::slice::from_raw_parts(seen.addr(), 6);
+            assert_eq!(seen, b"\0peer\0");
+            assert_eq!(dereg_mr(mr), 0);
+
+            assert!(reg_dmabuf_mr(opened.pd, 0, 4096, 0, -1, RIGHTS).is_null());
+            assert_eq!(Errno::last(), Errno(libc::EBADF));
+            let (reader, _writer) = std::io::pipe().unwrap();
+            assert!(reg_dmabuf_mr(opened.pd, 0, 4096, 0, reader.as_raw_fd(), 0).is_null());
+            assert_eq!(Errno::last(), Errno(libc::ENODEV));
+        }
+    }
+
+    #[test]
+    fn the_mask_says_what_is_registered() {
+        let opened = Opened::new();
+        let file = file::in_memory(c"test", 3 * 4096).unwrap();
+        let mut memory = [0u64; 512];
+        let addr: *mut c_void = memory.as_mut_ptr().cast();
+        let mut buf = ptr::null_mut();
+        // SAFETY: regions are given up before their domain and their memory.
+        unsafe {
+            let inside = alloc_buf(opened.pd, 8192, &raw mut buf);
+            assert!(inside.addr().is_multiple_of(4096));
+            let reg = |attr: abi::MrInitAttr| {
+                let mr = reg_mr_ex(opened.pd, &raw const attr);
+                if mr.is_null() {
+                    return Err(Errno::last().0);
+                }
+                let place = (
+                    (*mr).addr.addr(),
+                    MrObject::of(mr).registered().remote().addr,
+                );
+                assert_eq!(dereg_mr(mr), 0);
+                Ok(place)
+            };
+            let with_addr = |given| abi::MrInitAttr {
+                addr,
+                ..attr(given)
+            };
+            let at = addr.addr();
+            assert_eq!(reg(with_addr(mask::ADDR)), Ok((at, at as u64)));
+            let given = mask::ADDR | mask::IOVA;
+            assert_eq!(reg(with_addr(given)), Ok((at, 0x1_0000)));
+            let with_fd = |given| abi::MrInitAttr {
+                fd: file.as_raw_fd(),
+                fd_offset: 4096,
+                ..attr(given)
+            };
+            let given = mask::FD | mask::FD_OFFSET;
+            assert_eq!(reg(with_fd(given)), Ok((4096, 4096)));
+            let with_buf = |length| abi::MrInitAttr {
+                addr: inside.wrapping_byte_add(4096),
+                length,
+                buf: buf.cast(),
+                ..attr(mask::ADDR | mask::BUF)
+            };
+            let at = inside.addr() + 4096;
+            assert_eq!(reg(with_buf(4096)), Ok((at, at as u64)));
+            for refused in [
+                with_addr(0),
+                with_addr(mask::ADDR | mask::FD_OFFSET),
+                with_fd(mask::FD),
+                with_fd(mask::FD | mask::FD_OFFSET | mask::ADDR),
+                with_buf(4097),
+            ] {
+                assert_eq!(reg(refused), Err(libc::EINVAL));
+            }
+            for unknown in [mask::DMAH, mask::ALL + 1] {
+                let given = mask::ADDR | unknown;
+                assert_eq!(reg(with_addr(given)), Err(libc::EOPNOTSUPP));
+            }
+            let mr = reg_buf_mr(opened.pd, buf, inside, 8192, RIGHTS);
+            assert_eq!((*mr).addr, inside);
+            assert_eq!(dereg_mr(mr), 0);
+            assert!(reg_buf_mr(opened.pd, buf, inside, 8193, RIGHTS).is_null());
+            assert_eq!(export_buf_dmabuf_fd(buf), -1);
+            assert_eq!(Errno::last(), Errno(libc::ENODATA));
+            free_buf(buf);
+        }
+    }
+}

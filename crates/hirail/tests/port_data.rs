@@ -232,6 +232,30 @@ fn runs_are_reported_one_by_one() {
     assert_eq!(count, 10);
 }
 
+/// A shorter packet of the next run to the same destination ends the batch of the one before; each
+/// run is told what was taken of it.
+#[test]
+fn an_acknowledgement_rides_with_the_answer() {
+    let options = options();
+    let (mut rx, pool) = port::open(&options).expect("port");
+    let dest = rx.blocks()[0].qpns().start;
+    let path = path(V4);
+    let port = pool.source_port(Family::V4, path.entropy).expect("socket");
+    let mut tx = Transmitter::new(pool, &options);
+    for (number, len) in [(0, 8), (1, 0)] {
+        tx.begin(&path).expect("socket");
+        let headers = headers(dest, Operation::WriteMiddle, number);
+        push(&mut tx, headers, number, len).expect("room");
+    }
+    let mut reports = Vec::new();
+    assert!(tx.flush(|run, sent| reports.push((run, sent.offered, sent.taken))));
+    assert_eq!(reports, [(0, 1, 1), (1, 1, 1)]);
+    let stats = tx.stats();
+    assert_eq!((stats.messages, stats.packets), (1, 2));
+    let arrived = receive(&mut rx, 2, &path, port);
+    assert_eq!(arrived, [(0, payload(0, 8), 0), (1, Vec::new(), 1)]);
+}
+
 /// A packet whose memory is gone is left out; what came before it is sent.
 #[test]
 fn a_fault_ends_the_run() {

@@ -1,9 +1,10 @@
 //! Transmit: packets are put together in a staging buffer, batched, and handed to the kernel.
 //!
 //! Payload is read once: copied to its place between header and ICRC, and the ICRC is that of the
-//! copy. Packets of one run whose sizes are equal go to the kernel as one message that it, or the
-//! receiving socket, splits again (`UDP_SEGMENT`); a shorter packet may end such a batch. So a long
-//! write costs one system call for some 15 packets of 4 KiB, and several runs share one call.
+//! copy. Packets to one destination whose sizes are equal go to the kernel as one message that it, or
+//! the receiving socket, splits again (`UDP_SEGMENT`); a shorter packet may end such a batch. So a long
+//! write costs one system call for some 15 packets of 4 KiB, an acknowledgement travels with the
+//! answer of the application, and several messages share one call.
 //!
 //! The ICRC covers the IPv4 Identification, which the kernel writes: n for the n-th packet of a
 //! batch (see [`socket`](super::socket)), so a packet's ICRC depends on its place. IPv6 has no such
@@ -94,6 +95,8 @@ pub struct Transmitter {
     used: usize,
     messages: Vec<Message>,
     runs: Vec<Sent>,
+    /// The run that each packet is of: a message may carry packets of several.
+    owners: Vec<u16>,
     /// Paths of the messages; the last one is that of the present run.
     routes: Vec<Route>,
     /// Destinations that do not take batches.
@@ -125,6 +128,7 @@ impl Transmitter {
             used: 0,
             messages: Vec::with_capacity(MAX_MESSAGES),
             runs: Vec::with_capacity(MAX_MESSAGES),
+            owners: Vec::with_capacity(MAX_MESSAGES * usize::from(MAX_SEGMENTS)),
             routes: Vec::with_capacity(MAX_MESSAGES),
             unsegmented: HashSet::new(),
             stats: TransmitStats::default(),
@@ -177,7 +181,7 @@ impl Transmitter {
             && self
                 .messages
                 .last()
-                .is_some_and(|last| last.takes(run, len));
+                .is_some_and(|last| last.route == route_index && last.takes(len));
         if !joins && self.messages.len() == MAX_MESSAGES {
             return Err(PushError::Full);
         }
@@ -205,7 +209,7 @@ impl Transmitter {
         } else {
             let place_in_run = self.runs[run].offered;
             self.messages.push(Message {
-                run,
+                first: self.owners.len(),
                 place_in_run,
                 route: route_index,
                 start: self.used,
@@ -215,6 +219,7 @@ impl Transmitter {
             });
         }
         self.used = end;
+        self.owners.push(run as u16);
         self.runs[run].offered += 1;
         Ok(())
     }
@@ -243,7 +248,7 @@ impl Transmitter {
         let mut open = true;
         while first < self.messages.len() {
             let fd = self.route_of(first).fd;
-            let run = self.messages[first].run;
+            let run = self.owner(self.messages[first].first);
             if self.runs[run].taken < self.messages[first].place_in_run {
                 // A packet before it in its run was not taken: neither is this.
                 first += 1;
@@ -295,6 +300,7 @@ impl Transmitter {
     pub fn clear(&mut self) {
         self.messages.clear();
         self.runs.clear();
+        self.owners.clear();
         self.used = 0;
         // The next run often takes the same path.
         if self.routes.len() > 1 {
@@ -308,10 +314,17 @@ impl Transmitter {
         &self.routes[self.messages[message].route]
     }
 
+    /// The run that a packet is of.
+    fn owner(&self, packet: usize) -> usize {
+        usize::from(self.owners[packet])
+    }
+
     /// Accounts for a message that the kernel took.
     fn took(&mut self, index: usize) {
         let message = &self.messages[index];
-        self.runs[message.run].taken += u32::from(message.segments);
+        for &run in &self.owners[message.first..][..usize::from(message.segments)] {
+            self.runs[usize::from(run)].taken += 1;
+        }
         self.stats.messages += 1;
         self.stats.packets += u64::from(message.segments);
         self.stats.bytes += message.len as u64;
@@ -340,6 +353,7 @@ impl Transmitter {
             let start = whole.start + place * whole.segment;
             let len = whole.segment.min(whole.start + whole.len - start);
             let single = Message {
+                first: whole.first + place,
                 start,
                 len,
                 segment: len,
@@ -363,7 +377,8 @@ impl Transmitter {
                 }
                 Err(_) => {
                     self.stats.refused += 1;
-                    self.runs[whole.run].taken += 1;
+                    let run = self.owner(single.first);
+                    self.runs[run].taken += 1;
                 }
             }
         }
@@ -410,8 +425,9 @@ impl Route {
 /// What one `sendmmsg` entry carries: one packet, or several of equal size.
 #[derive(Clone, Copy)]
 struct Message {
-    run: usize,
-    /// Packets of the run before this message.
+    /// Its first packet, counted from the last flush.
+    first: usize,
+    /// Packets of the run of the first one before this message.
     place_in_run: u32,
     /// Index of its path.
     route: usize,
@@ -424,10 +440,10 @@ struct Message {
 }
 
 impl Message {
-    /// Whether a packet of `len` bytes of the same run may follow.
-    fn takes(&self, run: usize, len: usize) -> bool {
-        self.run == run
-            && len <= self.segment
+    /// Whether a packet of `len` bytes to the same destination may follow. One of another run may as
+    /// well: an acknowledgement rides with the answer that it precedes or follows.
+    fn takes(&self, len: usize) -> bool {
+        len <= self.segment
             && self.len == self.segment * usize::from(self.segments)
             && self.segments < MAX_SEGMENTS
             && self.len + len <= MAX_MESSAGE

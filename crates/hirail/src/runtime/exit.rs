@@ -8,8 +8,6 @@
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use std::thread;
 
-use hirail_rnic::transmit::OpenClasses;
-
 use super::{Drove, Rnic, now};
 use crate::port::sys;
 
@@ -40,7 +38,7 @@ extern "C" fn leave() {
         let Some(rnic) = rnic.upgrade() else { continue };
         rnic.device.acknowledge_all(now());
         for _ in 0..TURNS {
-            let drove = rnic.try_drive(|_, driver| driver.transmit(&rnic, now(), OpenClasses::ALL));
+            let drove = rnic.try_drive(|_, driver| driver.transmit(&rnic, now()));
             match drove {
                 Drove::Idle => break,
                 Drove::Moved => {}

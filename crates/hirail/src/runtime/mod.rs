@@ -31,7 +31,6 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use hirail_rnic::cq::CqId;
 use hirail_rnic::event::AsyncEvent;
 use hirail_rnic::mcast::GroupChange;
-use hirail_rnic::transmit::OpenClasses;
 use hirail_rnic::{Device, DeviceConfig, Event, Host, Instant, Qp};
 
 use hirail_wire::Gid;
@@ -143,14 +142,12 @@ impl Rnic {
         drove == Drove::Moved
     }
 
-    /// Called after work was posted: sends what can be sent now. Acknowledgements come last: what was
-    /// posted is often the answer that the peer waits for.
+    /// Called after work was posted: sends what can be sent now.
     pub(crate) fn doorbell(&self) {
         let start = now();
         self.driver.ring();
         self.try_drive(|rnic, driver| {
-            let moved = driver.transmit(rnic, start, OpenClasses::DATA);
-            driver.transmit(rnic, start, OpenClasses::ALL);
+            let moved = driver.transmit_data_first(rnic, start);
             self.progress.ensure_wakeup(|| driver.next_wakeup(rnic));
             rnic.dispatch_events();
             moved
@@ -165,7 +162,7 @@ impl Rnic {
         self.wait_and_drive(|driver| {
             // Bounded, should others post without end.
             for _ in 0..64 {
-                if !driver.transmit(self, now(), OpenClasses::ALL) {
+                if !driver.transmit(self, now()) {
                     break;
                 }
             }

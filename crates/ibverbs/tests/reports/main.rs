@@ -1,6 +1,7 @@
 //! What other implementations were reported to do wrong, seen through the C library: small programs,
 //! one for each report or a few of a kind, compiled against the headers of the distribution and run
-//! on the built library. `docs/bug-reports.md` says which report is whose.
+//! on the built library. `docs/bug-reports.md` says which report is whose. Beside them stand programs
+//! that try what the interface promises: threads, children of fork, memory on demand.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -78,6 +79,7 @@ programs! {
     datagrams
     edge
     flush_once
+    forks
     four_processes
     header_flag
     hostile
@@ -87,12 +89,14 @@ programs! {
     local_errors
     loopback
     numbers
+    on_demand
     query
     reads
     refusals
     shared_domain
     shrink
     sizes
+    threads
     windows
 }
 

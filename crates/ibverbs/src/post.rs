@@ -34,10 +34,7 @@ const _: () = assert!(core::mem::offset_of!(Bind, part) == 80);
 
 /// How many entries a list has, if that can be.
 #[inline]
-pub(crate) fn entries(
-    list: *const abi::Sge,
-    count: impl TryInto<usize>,
-) -> Result<usize, Errno> {
+pub(crate) fn entries(list: *const abi::Sge, count: impl TryInto<usize>) -> Result<usize, Errno> {
     match count.try_into() {
         Ok(count) if count > 0 && list.is_null() => Err(Errno::FAULT),
         Ok(count) if count <= MAX_SGE => Ok(count),

@@ -247,6 +247,7 @@ fn impossible_registrations_are_refused() {
         got: 0,
     };
     assert_eq!(refused(0x1000, 0, RW), Some(empty));
+    assert_eq!(refused(0x1000, 0, RW | Access::ZERO_BASED), None);
     let (iova, length) = (u64::MAX - 0xfff, 0x1000);
     assert_eq!(
         refused(iova, length, RW),
@@ -1106,7 +1107,7 @@ impl Model {
             iova
         };
         let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        let possible = length > 0
+        let possible = (length > 0 || access.contains(Access::ZERO_BASED))
             && (!writes || access.contains(Access::LOCAL_WRITE))
             && base as u128 + length as u128 <= u64::MAX as u128;
         possible.then_some(base)

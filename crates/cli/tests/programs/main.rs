@@ -9,13 +9,19 @@
 //! - [`process`]: a program that is started by `hirail run`, with a deadline for all that it does;
 //! - [`ready`]: when a server can be asked;
 //! - [`pair`]: a server and its client;
+//! - [`fetched`]: what no distribution has, from the registries of its languages;
 //! - [`recording`]: what a recording of packets shows.
 //!
 //! Programs spin while they wait, so a test holds [`process::alone`] while it runs any.
 
+mod crates;
+mod fetched;
+mod fio;
+mod nccl;
 mod pair;
 mod perftest;
 mod process;
+mod qperf;
 mod rdma_cm;
 mod ready;
 mod recording;

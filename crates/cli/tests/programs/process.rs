@@ -13,9 +13,11 @@ use std::{env, fmt};
 /// No program takes longer, on whatever machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Held while programs run: they spin while they wait, and would starve each other.
+/// Held while programs run: they spin while they wait, and would starve each other. What they need is
+/// built then, so that no deadline counts that.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
+    hirail();
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -77,10 +77,26 @@ impl Row {
         checked_by: CheckedBy,
         run: impl FnOnce() -> Result<T, String>,
     ) -> Self {
-        let outcome = if process::is_installed(program) {
-            run().into()
+        let is_there = if process::is_installed(program) {
+            Ok(())
         } else {
-            Outcome::Skipped(format!("the Debian package {package} is not installed"))
+            Err(format!("the Debian package {package} is not installed"))
+        };
+        Self::unless(is_there, program, options, package, checked_by, run)
+    }
+
+    /// Runs a program, unless there is a reason to skip it.
+    pub(crate) fn unless<T>(
+        is_there: Result<(), String>,
+        program: &'static str,
+        options: &str,
+        package: &'static str,
+        checked_by: CheckedBy,
+        run: impl FnOnce() -> Result<T, String>,
+    ) -> Self {
+        let outcome = match is_there {
+            Ok(()) => run().into(),
+            Err(reason) => Outcome::Skipped(reason),
         };
         // Seen at once where the test prints: the whole table takes minutes.
         eprintln!("{program} {options}: {outcome}");

@@ -238,14 +238,20 @@ pub(crate) unsafe extern "C" fn disconnect(id: *mut RdmaCmId) -> c_int {
     number(|| {
         // SAFETY: an id of the caller's.
         let id = unsafe { Id::of(id)? };
-        let is_over = {
+        let (is_over, is_known) = {
             let state = id.state();
-            state.comm.is_none() && state.step == Step::Connected
+            let is_over = state.comm.is_none() && state.step == Step::Connected;
+            (is_over, state.step == Step::Disconnected)
         };
         if is_over {
             return Ok(());
         }
         qp::fail(&id);
+        if is_known {
+            // Its event has been taken, in place of the one that the last call waited for perhaps:
+            // there is none to wait for now.
+            return Ok(());
+        }
         let (cm, comm) = id.connection()?;
         // SAFETY: a manager of the other library.
         Errno::check(unsafe { (bridge()?.disconnect)(cm, comm) })?;

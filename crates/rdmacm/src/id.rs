@@ -48,6 +48,8 @@ pub(crate) enum Step {
     /// Asked, or asked for.
     Connecting,
     Connected,
+    /// The program has been told that it is over.
+    Disconnected,
 }
 
 /// What a program may set before it connects.

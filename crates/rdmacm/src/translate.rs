@@ -189,7 +189,10 @@ fn progress(bridge: &Bridge, id: &Arc<Id>, event: &CmEvent) -> Option<Told> {
             Told::new(kind::REJECTED, c_int::from(event.reason)).conn(param, said(event))
         }
         cm_event::UNREACHABLE => Told::new(kind::UNREACHABLE, -libc::ETIMEDOUT),
-        cm_event::DISCONNECTED => Told::new(kind::DISCONNECTED, 0),
+        cm_event::DISCONNECTED => {
+            id.state().step = Step::Disconnected;
+            Told::new(kind::DISCONNECTED, 0)
+        }
         cm_event::TIMEWAIT_EXIT => Told::new(kind::TIMEWAIT_EXIT, 0),
         cm_event::REPLY if param.status == 0 => {
             id.state().qkey = param.qkey;

@@ -597,6 +597,7 @@ pub struct Packet {
     psn: Psn,
     ack_req: bool,
     solicited: bool,
+    migrated: bool,
     ext: Ext,
     /// Offset and length of a RETH or address of an AtomicETH whose key is the endpoint's own.
     own_key: bool,
@@ -619,6 +620,7 @@ pub fn packet(service: Service, operation: Operation, psn: u32) -> Packet {
         psn: Psn::new(psn),
         ack_req: false,
         solicited: false,
+        migrated: true,
         ext: Ext::None,
         own_key: true,
         xrc_srqn: None,
@@ -640,6 +642,13 @@ impl Packet {
     #[must_use]
     pub fn solicited(mut self) -> Self {
         self.solicited = true;
+        self
+    }
+
+    /// With MigReq as given; without, it is set.
+    #[must_use]
+    pub fn migrated(mut self, migrated: bool) -> Self {
+        self.migrated = migrated;
         self
     }
 
@@ -742,6 +751,7 @@ impl Packet {
         let mut bth = Bth::new(opcode, self.dest_qp.unwrap_or(qpn), self.psn);
         bth.ack_req = self.ack_req;
         bth.solicited = self.solicited;
+        bth.migrated = self.migrated;
         let mut ext = self.ext;
         if self.own_key {
             match &mut ext {

@@ -5,14 +5,13 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/program.rs"]
+mod program;
 
 use std::path::Path;
 use std::process::Command;
 
 use common::Folder;
-
-/// No program takes as long, even on a busy machine.
-const SECONDS: &str = "300";
 
 /// Runs a network namespace's commands and then the program.
 const OTHER_ADDRESSES: &str = "set -e
@@ -23,40 +22,12 @@ const OTHER_ADDRESSES: &str = "set -e
     ip address add 2001:db8::7/64 dev hr0 nodad
     exec \"$0\"";
 
-/// Compiles a program into `folder`, which can be done only where a compiler and the headers are.
-fn compile(name: &str, folder: &Path) -> bool {
-    if !Path::new("/usr/include/infiniband/verbs.h").exists() {
-        eprintln!("skipped: the Debian package libibverbs-dev is not installed");
-        return false;
-    }
+/// Compiles a program into `folder`, where that can be done.
+fn compile(name: &str, folder: &Folder) -> bool {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reports");
-    let compiled = Command::new("gcc")
-        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-pthread"])
-        .arg(sources.join(name).with_extension("c"))
-        .arg("-o")
-        .arg(folder.join(name))
-        .arg("-libverbs")
-        .status();
-    match compiled {
-        Ok(status) => assert!(status.success(), "{name}.c compiles"),
-        Err(error) => eprintln!("skipped: gcc: {error}"),
-    }
-    folder.join(name).exists()
-}
-
-/// Runs `command`, which finds the library under test, for a bounded time.
-fn succeeds(name: &str, folder: &Folder, command: &[&str]) {
-    let output = Command::new("timeout")
-        .arg(SECONDS)
-        .args(command)
-        .env("LD_LIBRARY_PATH", folder.path())
-        .env_remove("HIRAIL_PCAP")
-        .output()
-        .expect("timeout of coreutils");
-    let (out, err) = (&output.stdout, &output.stderr);
-    let said = String::from_utf8_lossy(out) + String::from_utf8_lossy(err);
-    eprint!("{said}");
-    assert!(output.status.success(), "{name}: {}: {said}", output.status);
+    let source = sources.join(name).with_extension("c");
+    let (header, package) = ("infiniband/verbs.h", "libibverbs-dev");
+    program::compile(&source, folder.path(), (header, package), &["-libverbs"])
 }
 
 /// One test for each program.
@@ -66,18 +37,20 @@ macro_rules! programs {
         fn $name() {
             let name = stringify!($name);
             let folder = Folder::new(name);
-            if compile(name, folder.path()) {
+            if compile(name, &folder) {
                 let program = folder.path().join(name);
-                succeeds(name, &folder, &[program.to_str().expect("text")]);
+                program::succeeds(folder.path(), &[program.to_str().expect("text")]);
             }
         }
     )* };
 }
 
 programs! {
+    acknowledgements
     asynchronous_events
     datagrams
     edge
+    extended_polling
     flush_once
     forks
     four_processes
@@ -89,15 +62,19 @@ programs! {
     local_errors
     loopback
     numbers
+    old_completions
     on_demand
     query
     reads
     refusals
     shared_domain
+    shared_limit
     shrink
+    silent_failures
     sizes
     threads
     windows
+    zero_length
 }
 
 /// By addresses of an interface that is not the loopback.
@@ -105,7 +82,7 @@ programs! {
 fn loopback_by_other_addresses() {
     let name = "loopback";
     let folder = Folder::new("other-addresses");
-    if !compile(name, folder.path()) {
+    if !compile(name, &folder) {
         return;
     }
     let namespace = ["unshare", "--map-root-user", "--net", "--"];
@@ -124,5 +101,5 @@ fn loopback_by_other_addresses() {
     }
     let command = run(&format!("export CHECK_ADDRESSES=4; {OTHER_ADDRESSES}")).expect("text");
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
-    succeeds(name, &folder, &command);
+    program::succeeds(folder.path(), &command);
 }

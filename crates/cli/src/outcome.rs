@@ -11,6 +11,8 @@ pub(crate) enum Outcome {
     Clean,
     /// It found something wrong, or what it tested failed: status 1.
     Findings,
+    /// A program was run, whose status becomes this one's.
+    Status(u8),
 }
 
 /// A subcommand that could not do its job: status 2.
@@ -49,6 +51,7 @@ pub(crate) fn exit(result: Result<Outcome, Error>) -> ExitCode {
     match result {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,
         Ok(Outcome::Findings) => ExitCode::from(1),
+        Ok(Outcome::Status(status)) => ExitCode::from(status),
         Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // With standard error gone too there is nobody left to tell.

@@ -1,8 +1,9 @@
-//! Standard output as subcommands see it: buffered, coloured only where that is wanted, and with
+//! Standard output, or what stands for it, as subcommands see it: buffered, coloured only where that is wanted, and with
 //! the choice between text and JSON.
 
 use std::fmt;
-use std::io::{self, BufWriter, StdoutLock, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
@@ -20,7 +21,7 @@ pub(crate) const FAINT: Style = Style::new().dimmed();
 
 /// Where results go. `write!` and `writeln!` work on it and fail with [`Error::Output`] only.
 pub(crate) struct Output {
-    stdout: BufWriter<StdoutLock<'static>>,
+    sink: BufWriter<Box<dyn Write>>,
     json: bool,
     colour: bool,
 }
@@ -31,9 +32,29 @@ impl Output {
         let stdout = io::stdout();
         let colour = anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never;
         Self {
-            stdout: BufWriter::with_capacity(64 << 10, stdout.lock()),
+            sink: BufWriter::with_capacity(64 << 10, Box::new(stdout.lock())),
             json,
             colour,
+        }
+    }
+
+    /// Standard error, for what is told beside the output of another program.
+    pub(crate) fn stderr(json: bool) -> Self {
+        let stderr = io::stderr();
+        let colour = anstream::AutoStream::choice(&stderr) != anstream::ColorChoice::Never;
+        Self {
+            sink: BufWriter::new(Box::new(stderr)),
+            json,
+            colour,
+        }
+    }
+
+    /// A file, without colour.
+    pub(crate) fn file(file: File, json: bool) -> Self {
+        Self {
+            sink: BufWriter::new(Box::new(file)),
+            json,
+            colour: false,
         }
     }
 
@@ -52,24 +73,24 @@ impl Output {
 
     /// Prints `value` as indented JSON.
     pub(crate) fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-        serde_json::to_writer_pretty(&mut self.stdout, value)
+        serde_json::to_writer_pretty(&mut self.sink, value)
             .map_err(|error| Error::Output(error.into()))?;
         writeln!(self)
     }
 
     /// Called by `write!` and `writeln!`.
     pub(crate) fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> Result<(), Error> {
-        self.stdout.write_fmt(text).map_err(Error::Output)
+        self.sink.write_fmt(text).map_err(Error::Output)
     }
 
     /// Prints `bytes` as they are.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.stdout.write_all(bytes).map_err(Error::Output)
+        self.sink.write_all(bytes).map_err(Error::Output)
     }
 
     /// Hands everything to the reader now.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
-        self.stdout.flush().map_err(Error::Output)
+        self.sink.flush().map_err(Error::Output)
     }
 
     /// Hands everything to the reader for the last time.

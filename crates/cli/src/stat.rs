@@ -39,7 +39,7 @@ pub(crate) struct Args {
 }
 
 /// Reads "500ms", "2s" or plain seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.find(|c: char| c.is_ascii_alphabetic()) {
         Some(at) => text.split_at(at),
         None => (text, "s"),
@@ -96,7 +96,7 @@ fn read(pid: Option<u32>) -> Result<Vec<ProcessCounters>, Error> {
 }
 
 /// What a device has counted since an earlier look; everything for a new one.
-fn since(now: &ProcessCounters, before: &[ProcessCounters]) -> ProcessCounters {
+pub(crate) fn since(now: &ProcessCounters, before: &[ProcessCounters]) -> ProcessCounters {
     let earlier = before
         .iter()
         .find(|it| it.pid == now.pid && it.device == now.device);
@@ -115,13 +115,13 @@ fn show(all: &[ProcessCounters], in_full: bool, out: &mut Output) -> Result<(), 
         return out.json(&all.iter().map(to_json).collect::<Vec<_>>());
     }
     if in_full {
-        all.iter().try_for_each(|it| print_in_full(it, out))
+        all.iter().try_for_each(|it| print_in_full(it, None, out))
     } else {
         print_table(all, out)
     }
 }
 
-fn to_json(it: &ProcessCounters) -> Value {
+pub(crate) fn to_json(it: &ProcessCounters) -> Value {
     let counters: Map<String, Value> = it
         .counters
         .non_zero()
@@ -212,7 +212,13 @@ fn bytes(value: u64) -> String {
     }
 }
 
-fn print_in_full(it: &ProcessCounters, out: &mut Output) -> Result<(), Error> {
+/// All counters of a device that are not zero, and how much that is in a second if they were counted
+/// `within` a time.
+pub(crate) fn print_in_full(
+    it: &ProcessCounters,
+    within: Option<Duration>,
+    out: &mut Output,
+) -> Result<(), Error> {
     let link = it.link.map_or(String::new(), |link| format!(" on {link}"));
     let title = format!(
         "{} {}  {}{link}, {} QPs",
@@ -227,12 +233,14 @@ fn print_in_full(it: &ProcessCounters, out: &mut Output) -> Result<(), Error> {
             let group = out.paint(FAINT, group);
             writeln!(out, "  {group}")?;
         }
-        writeln!(
-            out,
-            "    {:<34}{value:>16} {}",
-            counter.name(),
-            counter.unit().name()
-        )?;
+        let unit = counter.unit().name();
+        write!(out, "    {:<34}{value:>16} {unit}", counter.name())?;
+        if let Some(within) = within {
+            let rate = value as f64 / within.as_secs_f64();
+            let rate = out.paint(FAINT, format!("  {rate:.0}/s"));
+            write!(out, "{rate}")?;
+        }
+        writeln!(out)?;
     }
     if let Some(link) = it.link {
         let names = Counter::not_counted_on(link).join(" ");

@@ -42,6 +42,8 @@ pub struct Config {
     pub segmentation: Auto,
     /// File that records every packet.
     pub pcap: Option<PathBuf>,
+    /// Folder in which each device leaves its counters.
+    pub stat: Option<PathBuf>,
     /// Faults on purpose.
     pub faults: Faults,
     /// Loss recovery of new queue pairs.
@@ -111,6 +113,14 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "pcapng file that records every packet of the port; none",
         values: "a path",
         set: |config, text| (!text.is_empty()).then(|| config.pcap = Some(PathBuf::from(text))),
+    },
+    Setting {
+        key: "stat",
+        variable: "HIRAIL_STAT",
+        meaning: "folder in which each device leaves its counters in a file that outlives the \
+                  process; none",
+        values: "a path",
+        set: |config, text| (!text.is_empty()).then(|| config.stat = Some(PathBuf::from(text))),
     },
     Setting {
         key: "faults",
@@ -580,6 +590,7 @@ mod tests {
     fn every_setting_is_taken_from_both() {
         let values = [
             ("pcap", "a.pcapng"),
+            ("stat", "folder"),
             ("faults", "drop=1%"),
             ("seed", "7"),
             ("port.segmentation", "off"),
@@ -621,6 +632,7 @@ mod tests {
                 },
                 segmentation: Auto::Off,
                 pcap: Some("a.pcapng".into()),
+                stat: Some("folder".into()),
                 faults: Faults {
                     seed: 7,
                     loss: 0.01,

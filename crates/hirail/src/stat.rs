@@ -3,10 +3,12 @@
 //! Each device publishes its counters in a memory file that lives as long as its process: no daemon,
 //! nothing left behind, and readable while the process is stopped or stuck. Readers find it among
 //! the process's descriptors, so they need the right to look at those (same user, or root).
+//!
+//! Where `HIRAIL_STAT` names a folder, the file is there instead, and outlives the process.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -15,10 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::port::sys;
 
-/// What the names of published files begin with, as the kernel shows them.
-const PREFIX: &str = "/memfd:hirail-counters";
+/// What the kernel puts before the names of memory files.
+const MEMORY: &str = "/memfd:";
 
-/// Name of a published file.
+/// Name of a published file, or what it begins with in a folder.
 const NAME: &str = "hirail-counters";
 
 /// A device of a process, and its counters.
@@ -42,6 +44,10 @@ pub struct ProcessCounters {
 /// What a published file holds. Names rather than numbers: the reader may be of another version.
 #[derive(Serialize, Deserialize)]
 struct Published {
+    #[serde(default)]
+    pid: u32,
+    #[serde(default)]
+    command: String,
     device: String,
     #[serde(default)]
     link: String,
@@ -52,6 +58,7 @@ struct Published {
 /// A device's published counters.
 pub(crate) struct Publisher {
     file: File,
+    command: String,
     device: String,
     link: LinkKind,
     /// Bytes of the last one, so that a shorter one leaves no tail.
@@ -59,10 +66,15 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    pub(crate) fn new(device: &str, link: LinkKind) -> io::Result<Self> {
-        let file: OwnedFd = sys::memory_file(NAME)?;
+    /// Publishes in a memory file, or in one of `folder`.
+    pub(crate) fn new(device: &str, link: LinkKind, folder: Option<&Path>) -> io::Result<Self> {
+        let file = match folder {
+            Some(folder) => new_file(folder)?,
+            None => File::from(sys::memory_file(NAME)?),
+        };
         Ok(Self {
-            file: File::from(file),
+            file,
+            command: command("self"),
             device: device.to_owned(),
             link,
             len: 0,
@@ -73,6 +85,8 @@ impl Publisher {
     pub(crate) fn publish(&mut self, counters: &Counters, qps: u32) {
         let snapshot = counters.snapshot();
         let published = Published {
+            pid: std::process::id(),
+            command: self.command.clone(),
             device: self.device.clone(),
             link: self.link.name().to_owned(),
             qps,
@@ -92,6 +106,53 @@ impl Publisher {
         // Nobody is served by an error here: the next one comes in a moment.
         let _ = self.file.write_all_at(text.as_bytes(), 0);
     }
+}
+
+/// A new file for a device of this process, which may have replaced another program.
+fn new_file(folder: &Path) -> io::Result<File> {
+    let pid = std::process::id();
+    let mut number = 0_u32;
+    loop {
+        let path = folder.join(format!("{NAME}-{pid}-{number}"));
+        match File::options().write(true).create_new(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            opened => return opened,
+        }
+    }
+}
+
+/// The command of a process; nothing where it is gone.
+fn command(process: &str) -> String {
+    let command = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    command.trim_end().to_owned()
+}
+
+/// What the devices of all processes have counted that published in `folder`, which may have ended.
+/// Devices that a process has opened one after the other under the same name count together.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn left_in(folder: &Path) -> io::Result<Vec<ProcessCounters>> {
+    let mut names: Vec<OsString> = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        names.push(entry?.file_name());
+    }
+    names.sort();
+    let mut all: Vec<ProcessCounters> = Vec::new();
+    for published in names.iter().filter_map(|name| read(&folder.join(name))) {
+        let it = published.counters();
+        match all
+            .iter_mut()
+            .find(|other| (other.pid, &other.device) == (it.pid, &it.device))
+        {
+            Some(other) => {
+                other.counters = other.counters.plus(&it.counters);
+                other.qps += it.qps;
+            }
+            None => all.push(it),
+        }
+    }
+    Ok(all)
 }
 
 /// All devices of all processes that this one may look at, by process.
@@ -116,30 +177,43 @@ fn of_process(pid: u32) -> Vec<ProcessCounters> {
         .collect();
     paths.sort();
     let is_published = |path: &Path| {
-        fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with(PREFIX))
+        fs::read_link(path).is_ok_and(|link| {
+            let name = link.file_name().unwrap_or_default().to_string_lossy();
+            let name = name.strip_prefix(&MEMORY[1..]).unwrap_or(&name);
+            name.starts_with(NAME)
+        })
     };
-    let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let command = command(&pid.to_string());
     paths
         .iter()
         .filter(|path| is_published(path))
         .filter_map(|path| {
-            let published = read(path)?;
-            let mut counters = CounterSnapshot::ZERO;
-            for (name, value) in &published.counters {
-                if let Some(counter) = Counter::from_name(name) {
-                    counters.set(counter, *value);
-                }
-            }
             Some(ProcessCounters {
                 pid,
-                command: command.trim_end().to_owned(),
-                device: published.device,
-                link: LinkKind::from_name(&published.link),
-                qps: published.qps,
-                counters,
+                command: command.clone(),
+                ..read(path)?.counters()
             })
         })
         .collect()
+}
+
+impl Published {
+    fn counters(self) -> ProcessCounters {
+        let mut counters = CounterSnapshot::ZERO;
+        for (name, value) in &self.counters {
+            if let Some(counter) = Counter::from_name(name) {
+                counters.set(counter, *value);
+            }
+        }
+        ProcessCounters {
+            pid: self.pid,
+            command: self.command,
+            device: self.device,
+            link: LinkKind::from_name(&self.link),
+            qps: self.qps,
+            counters,
+        }
+    }
 }
 
 /// Reads one file; a few times where it is just being written.
@@ -159,7 +233,7 @@ mod tests {
     fn this_process_is_found() {
         let counters = Counters::new();
         counters.add(Counter::OutOfSequence, 7);
-        let mut publisher = Publisher::new("hirail_test", LinkKind::Udp).unwrap();
+        let mut publisher = Publisher::new("hirail_test", LinkKind::Udp, None).unwrap();
         publisher.publish(&counters, 3);
         counters.add(Counter::OutOfSequence, 1);
         publisher.publish(&counters, 4);
@@ -168,5 +242,28 @@ mod tests {
         assert_eq!((ours.pid, ours.qps), (std::process::id(), 4));
         assert_eq!(ours.link, Some(LinkKind::Udp));
         assert_eq!(ours.counters.get(Counter::OutOfSequence), 8);
+    }
+
+    #[test]
+    fn a_folder_keeps_what_was_counted() {
+        let folder = std::env::temp_dir().join(format!("hirail-stat-test-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let counters = Counters::new();
+        counters.add(Counter::OutOfSequence, 7);
+        for qps in [1, 2] {
+            let new = Publisher::new("hirail_folder", LinkKind::Udp, Some(&folder));
+            new.unwrap().publish(&counters, qps);
+        }
+        let mut open = Publisher::new("hirail_open", LinkKind::Udp, Some(&folder)).unwrap();
+        open.publish(&counters, 1);
+        let left = left_in(&folder).unwrap();
+        let found = left.iter().find(|it| it.device == "hirail_folder").unwrap();
+        assert_eq!((left.len(), found.pid), (2, std::process::id()));
+        assert_eq!(found.counters.get(Counter::OutOfSequence), 14);
+        // Whoever lists processes finds it as well.
+        let all = processes().unwrap();
+        assert!(all.iter().any(|it| it.device == "hirail_open"));
+        assert!(all.iter().all(|it| it.device != "hirail_folder"));
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -7,9 +7,9 @@ mod json;
 mod summary;
 mod text;
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::PathBuf;
 
 use hirail_wire::pcap::{self, Reader};
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
         (false, true) => Box::new(JsonArray::default()),
         (false, false) => Box::new(text::Lines::default()),
     };
-    let (clean, ending) = decode(reader, args, sink.as_mut(), out)?;
+    let (clean, ending) = decode(reader, args.connection, sink.as_mut(), out)?;
     ending.map_err(unreadable)?;
     Ok(if args.check && !clean {
         Outcome::Findings
@@ -136,10 +136,47 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
     })
 }
 
-/// Hands all packets to the sink. Returns whether all were good, and how the file ended.
+/// Prints packets as they are recorded, until `source` ends. One that never had any is no capture.
+pub(crate) fn live(source: impl Read, out: &mut Output) -> Result<(), Error> {
+    let mut source = BufReader::with_capacity(64 << 10, source);
+    let unreadable = |error: &dyn fmt::Display| Error::new(format!("recording: {error}"));
+    if source
+        .fill_buf()
+        .map_err(|error| unreadable(&error))?
+        .is_empty()
+    {
+        return Ok(());
+    }
+    let reader = Reader::new(source).map_err(|error| unreadable(&error))?;
+    let mut sink: Box<dyn Sink> = if out.is_json() {
+        Box::new(Live(JsonArray::default()))
+    } else {
+        Box::new(Live(text::Lines::live()))
+    };
+    let (_, ending) = decode(reader, None, sink.as_mut(), out)?;
+    ending.map_err(|error| unreadable(&error))
+}
+
+/// Shows every packet at once.
+struct Live<S>(S);
+
+impl<S: Sink> Sink for Live<S> {
+    fn packet(&mut self, record: &Record<'_>, out: &mut Output) -> Result<(), Error> {
+        self.0.packet(record, out)?;
+        out.flush()
+    }
+
+    fn finish(&mut self, follower: &Follower, out: &mut Output) -> Result<(), Error> {
+        self.0.finish(follower, out)?;
+        out.flush()
+    }
+}
+
+/// Hands all packets, or those of the connection `only`, to the sink. Returns whether all were good,
+/// and how the file ended.
 fn decode<R: Read>(
     mut reader: Reader<R>,
-    args: &Args,
+    only: Option<u32>,
     sink: &mut dyn Sink,
     out: &mut Output,
 ) -> Result<(bool, Result<(), pcap::Error>), Error> {
@@ -171,7 +208,7 @@ fn decode<R: Read>(
             story: &story,
         };
         clean &= !record.is_bad();
-        let wanted = args.connection.is_none_or(|wanted| {
+        let wanted = only.is_none_or(|wanted| {
             story
                 .connection
                 .is_some_and(|(index, _)| index + 1 == wanted as usize)
@@ -180,7 +217,7 @@ fn decode<R: Read>(
             sink.packet(&record, out)?;
         }
     };
-    if let (Ok(()), Some(wanted)) = (&ending, args.connection) {
+    if let (Ok(()), Some(wanted)) = (&ending, only) {
         exists(wanted, follower.connections().len())?;
     }
     sink.finish(&follower, out)?;

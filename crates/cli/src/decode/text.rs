@@ -8,6 +8,7 @@ use hirail_wire::ip::{Ecn, PROTOCOL_UDP};
 use hirail_wire::iwarp::{Ddp, Enhanced, Opcode as Rdmap, Revision, StartupKind};
 use hirail_wire::lldp::{Dcbx, Lldp, Selector};
 use hirail_wire::mac_control::MacControl;
+use hirail_wire::pcap::Direction;
 use hirail_wire::{Ext, Operation, Syndrome};
 
 use crate::outcome::Error;
@@ -37,6 +38,9 @@ const COLUMNS: [(&str, bool); 9] = [
     ("ICRC", false),
 ];
 
+/// Their widths before anything is known of what will come.
+const LIVE_WIDTHS: [usize; COLUMNS.len()] = [10, 27, 15, 5, 6, 6, 2, 5, 4];
+
 const TIME: usize = 0;
 const PATH: usize = 1;
 const FLAGS: usize = 6;
@@ -51,6 +55,8 @@ pub(super) struct Lines {
     start_ns: Option<u64>,
     /// Some time needs all nine digits.
     nanoseconds: bool,
+    /// Packets are shown as they come, and which way they went.
+    live: bool,
 }
 
 /// A line before its columns have widths.
@@ -85,6 +91,9 @@ impl Sink for Lines {
         if let Some(first) = lines.first_mut() {
             first.time_ns = time_ns;
         }
+        if self.live {
+            return self.print_live(lines, record.packet.direction, out);
+        }
         match &self.widths {
             Some(widths) => lines
                 .iter()
@@ -111,6 +120,41 @@ impl Sink for Lines {
 }
 
 impl Lines {
+    /// Shows packets as they come: nothing waits for the widths of columns.
+    pub(super) fn live() -> Self {
+        Self {
+            live: true,
+            ..Self::default()
+        }
+    }
+
+    /// Prints the lines of a packet, in columns that are wide enough for what is common and grow.
+    fn print_live(
+        &mut self,
+        lines: Vec<Line>,
+        direction: Option<Direction>,
+        out: &mut Output,
+    ) -> Result<(), Error> {
+        let is_first = self.widths.is_none();
+        let widths = self.widths.get_or_insert(LIVE_WIDTHS);
+        if is_first {
+            heading(widths, out)?;
+        }
+        let way = match direction {
+            Some(Direction::Inbound) => "in  ",
+            Some(Direction::Outbound) => "out ",
+            None => "",
+        };
+        for mut line in lines {
+            line.cells[PATH].insert_str(0, way);
+            for (width, cell) in widths.iter_mut().zip(&line.cells) {
+                *width = (*width).max(cell.len());
+            }
+            print(&line, widths, self.nanoseconds, out)?;
+        }
+        Ok(())
+    }
+
     /// Fixes the widths of the columns and prints what has waited for that.
     fn settle(&mut self, out: &mut Output) -> Result<(), Error> {
         let mut widths = COLUMNS.map(|_| 0);
@@ -128,21 +172,22 @@ impl Lines {
                 (*width).max(name.len())
             };
         }
-        let mut heading = String::new();
-        for (width, (name, right)) in widths.into_iter().zip(COLUMNS) {
-            column(&mut heading, name, width, right);
-        }
-        writeln!(
-            out,
-            "{}",
-            out.paint(HEADING, format!("{heading}headers; notes"))
-        )?;
+        heading(&widths, out)?;
         for line in std::mem::take(&mut self.waiting) {
             print(&line, &widths, self.nanoseconds, out)?;
         }
         self.widths = Some(widths);
         Ok(())
     }
+}
+
+fn heading(widths: &[usize; COLUMNS.len()], out: &mut Output) -> Result<(), Error> {
+    let mut heading = String::new();
+    for (width, (name, right)) in widths.iter().zip(COLUMNS) {
+        column(&mut heading, name, *width, right);
+    }
+    let heading = out.paint(HEADING, format!("{heading}headers; notes"));
+    writeln!(out, "{heading}")
 }
 
 /// Appends a cell and the space behind it; nothing for a column that has no content.

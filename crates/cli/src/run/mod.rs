@@ -1,13 +1,17 @@
 //! `hirail run` and `hirail env`: unmodified programs on hirail.
 
+mod child;
 mod libraries;
+mod stat;
+mod trace;
 mod view;
 
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hirail::Faults;
 use serde_json::json;
@@ -16,6 +20,9 @@ use crate::number;
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
 
+use self::child::Program;
+use self::stat::{Counting, Folder};
+use self::trace::{Trace, Tracing};
 use self::view::View;
 pub(crate) use self::view::{child as hold_view, is_child as is_view_child};
 
@@ -23,12 +30,15 @@ pub(crate) use self::view::{child as hold_view, is_child as is_view_child};
 #[derive(clap::Args)]
 #[command(after_help = "\
 The libraries of hirail are put in front of the system's for this program and its children. Nothing
-is installed or replaced. Exit status is the program's own, 2 if it cannot be run.
+is installed or replaced. Exit status is the program's own, 2 if it cannot be run; with --trace or
+--stat, 128 and the number of the signal that has killed it.
 
 Examples:
   hirail run -- ibv_devinfo -v
   hirail run -- ibv_rc_pingpong -d hirail_lo -g 0
   hirail run --pcap trace.pcapng -- ib_write_bw -d hirail_lo -x 0
+  hirail run --trace -- rping -c -a 198.51.100.7 -C 1
+  hirail run --trace=packets.txt --stat=1s -- ib_send_bw -d hirail_lo -x 0
   hirail run --faults drop=1%,delay=50us --seed 7 -- ib_send_bw -d hirail_lo -x 0
 
 Faults (they strike what arrives; shares of packets are numbers from 0 to 1 or percentages):
@@ -48,6 +58,20 @@ pub(crate) struct RunArgs {
     /// Record every packet in this pcapng file, for 'hirail decode' or Wireshark
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// Print a line per packet on standard error, or in FILE, while the program runs: the columns of
+    /// 'hirail decode', after 'out' or 'in'
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    trace: Option<Option<PathBuf>>,
+    /// Print on standard error what the devices have counted, at the end and after every TIME, such
+    /// as 1s
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        require_equals = true,
+        value_parser = crate::stat::duration
+    )]
+    stat: Option<Option<Duration>>,
     /// Let these faults happen, such as drop=1%,delay=50us
     #[arg(long, value_name = "FAULTS")]
     faults: Option<String>,
@@ -82,7 +106,7 @@ pub(crate) struct EnvArgs {}
 /// Where the loader looks first.
 const VARIABLE: &str = "LD_LIBRARY_PATH";
 
-pub(crate) fn run(args: &RunArgs) -> Result<Outcome, Error> {
+pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Outcome, Error> {
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(Error::new("expected a program after 'run --'"));
     };
@@ -106,12 +130,41 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome, Error> {
     if let Some(preloaded) = view::prepare(args.view)? {
         command.env(view::VARIABLE, preloaded);
     }
-    let error = command.exec();
-    let program = program.display();
-    Err(Error::new(match error.kind() {
-        std::io::ErrorKind::NotFound => format!("there is no program {program}"),
-        _ => format!("cannot run {program}: {error}"),
-    }))
+    let cannot = |error: io::Error| {
+        let program = program.display();
+        Error::new(match error.kind() {
+            io::ErrorKind::NotFound => format!("there is no program {program}"),
+            _ => format!("cannot run {program}: {error}"),
+        })
+    };
+    if args.trace.is_none() && args.stat.is_none() {
+        return Err(cannot(command.exec()));
+    }
+    let trace = match &args.trace {
+        Some(lines) => Some(Trace::new(args.pcap.as_deref(), lines.as_deref())?),
+        None => None,
+    };
+    if let Some(trace) = &trace {
+        command.env("HIRAIL_PCAP", trace.path());
+    }
+    let folder = args.stat.map(|every| Folder::new().map(|it| (it, every)));
+    let folder = folder.transpose()?;
+    if let Some((folder, _)) = &folder {
+        command.env("HIRAIL_STAT", folder.path());
+    }
+    let mut program = Program::start(&mut command).map_err(cannot)?;
+    let trace = trace.map(|trace| trace.start(json));
+    let counting = folder.map(|(folder, every)| folder.start(every, json));
+    let status = program.wait().map_err(cannot)?;
+    // The program has done its job: what cannot be shown of it does not change its status.
+    let shown = [
+        trace.map_or(Ok(()), Tracing::finish),
+        counting.map_or(Ok(()), Counting::finish),
+    ];
+    for error in shown.into_iter().filter_map(Result::err) {
+        let _ = writeln!(io::stderr(), "hirail: {error}");
+    }
+    Ok(child::outcome(status))
 }
 
 /// A program would find out only when it opens a device, and most say no more than that it failed.

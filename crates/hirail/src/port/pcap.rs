@@ -7,7 +7,7 @@
 //! record is one write. The time is that of handing the packet to the kernel or of reading it.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, BufWriter};
 use std::path::Path as FilePath;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,11 +22,14 @@ use hirail_wire::udp::{ROCE_PORT, UdpHeader};
 use super::recv::Datagram;
 use super::send::Path;
 
+/// Longer than any record, each of which is one write.
+const BUFFER: usize = 128 << 10;
+
 /// A capture file.
 #[derive(Debug)]
 pub struct Recorder {
     udp_port: u16,
-    file: Mutex<Writer<File>>,
+    file: Mutex<Writer<BufWriter<File>>>,
 }
 
 impl Recorder {
@@ -52,8 +55,10 @@ impl Recorder {
             file.set_len(0)?;
         }
         file.lock_shared()?;
-        let mut writer = Writer::new(file)?;
+        // Both headers in one write: packets of other processes must not come between them.
+        let mut writer = Writer::new(BufWriter::with_capacity(BUFFER, file))?;
         writer.add_interface(interface, link_type)?;
+        writer.flush()?;
         Ok(Self {
             udp_port,
             file: Mutex::new(writer),
@@ -171,5 +176,6 @@ impl Recorder {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A full disk ends the capture, not the connection.
         let _ = file.write_directed(0, time_ns, direction, parts);
+        let _ = file.flush();
     }
 }

@@ -45,6 +45,7 @@ extern "C" fn leave() {
                 Drove::NotAtAll => thread::yield_now(),
             }
         }
+        rnic.publish();
         // Its end is the process's: to take it down now would serve nobody.
         std::mem::forget(rnic);
     }

@@ -110,7 +110,7 @@ impl MemoryNetwork {
             ..self.shared.faults
         };
         let link = FaultyLink::around(Box::new(link), &faults);
-        let rnic = Rnic::start(&name, config, link).map_err(Error::Descriptor)?;
+        let rnic = Rnic::start(&name, config, link, None).map_err(Error::Descriptor)?;
         Ok(Context::new(&name, rnic, None))
     }
 

@@ -25,6 +25,7 @@ mod wakefulness;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
@@ -103,11 +104,13 @@ pub(crate) struct Rnic {
 }
 
 impl Rnic {
-    /// Starts an engine on a link, and its progress thread.
+    /// Starts an engine on a link, and its progress thread. Its counters are published in the folder
+    /// `stat`, if given.
     pub(crate) fn start(
         name: &str,
         config: DeviceConfig,
         link: Box<dyn Link>,
+        stat: Option<&Path>,
     ) -> std::io::Result<Arc<Self>> {
         crate::fork::arm();
         let kind = link.kind();
@@ -115,7 +118,7 @@ impl Rnic {
         let rnic = Arc::new(Self {
             device: Device::new(config),
             driver: Baton::new(Driver::new(link)),
-            publisher: Mutex::new(Publisher::new(name, kind)?),
+            publisher: Mutex::new(Publisher::new(name, kind, stat)?),
             port_up: AtomicBool::new(true),
             channels: RwLock::new(BTreeMap::new()),
             observer: RwLock::new(None),
@@ -305,6 +308,9 @@ impl Rnic {
 
 impl Drop for Rnic {
     fn drop(&mut self) {
+        if crate::fork::check().is_ok() {
+            self.publish();
+        }
         self.progress.stop();
     }
 }

@@ -95,7 +95,8 @@ fn open(device: &NetDevice, config: &Config) -> Result<Context, Error> {
         has_equal_writes,
     );
     let link = FaultyLink::around(Box::new(link), &config.faults);
-    let rnic = Rnic::start(&device.name, engine, link).map_err(Error::Descriptor)?;
+    let rnic = Rnic::start(&device.name, engine, link, config.stat.as_deref())
+        .map_err(Error::Descriptor)?;
     Ok(Context::new(&device.name, rnic, Some(fast_paths)))
 }
 

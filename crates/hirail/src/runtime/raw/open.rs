@@ -139,7 +139,8 @@ fn open_raw(interface: &str, options: RawOptions, config: &Config) -> Result<Con
     };
     let (link, engine) = RawLink::open(device, options, config)?;
     let link = FaultyLink::around(Box::new(link), &config.faults);
-    let rnic = Rnic::start(&device.name, engine, link).map_err(Error::Descriptor)?;
+    let rnic = Rnic::start(&device.name, engine, link, config.stat.as_deref())
+        .map_err(Error::Descriptor)?;
     Ok(Context::new(&device.name, rnic, None))
 }
 

@@ -213,7 +213,7 @@ fn bytes(value: u64) -> String {
 }
 
 /// All counters of a device that are not zero, and how much that is in a second if they were counted
-/// `within` a time.
+/// `within` a time; without one, also what the kind of link does not count.
 pub(crate) fn print_in_full(
     it: &ProcessCounters,
     within: Option<Duration>,
@@ -242,7 +242,7 @@ pub(crate) fn print_in_full(
         }
         writeln!(out)?;
     }
-    if let Some(link) = it.link {
+    if let (Some(link), None) = (it.link, within) {
         let names = Counter::not_counted_on(link).join(" ");
         let line = out.paint(FAINT, format!("not counted on this link: {names}"));
         writeln!(out, "  {line}")?;

@@ -143,3 +143,20 @@ fn wrong_faults_and_places_are_refused_before_the_program_starts() {
     let output = hirail(&["run", "--seed", "7", "--", "echo", "started"]).unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// A program that is watched gets what is sent to the command, and its status is the command's.
+#[test]
+fn a_watched_program_gets_signals() {
+    for watch in ["--stat", "--trace"] {
+        for (script, status) in [("exit 7", 7), ("kill -KILL $$", 137)] {
+            let Some(output) = hirail(&["run", watch, "--", "sh", "-c", script]) else {
+                return;
+            };
+            assert_eq!(output.status.code(), Some(status));
+        }
+        let script =
+            "trap 'exit 9' TERM; kill -TERM $PPID; for i in $(seq 200); do sleep 0.1; done";
+        let output = hirail(&["run", watch, "--", "sh", "-c", script]).unwrap();
+        assert_eq!(output.status.code(), Some(9), "{}", text(&output.stderr));
+    }
+}

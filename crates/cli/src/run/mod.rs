@@ -152,10 +152,10 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Outcome, Error> {
     if let Some((folder, _)) = &folder {
         command.env("HIRAIL_STAT", folder.path());
     }
-    let mut program = Program::start(&mut command).map_err(cannot)?;
+    let program = Program::start(&command).map_err(cannot)?;
     let trace = trace.map(|trace| trace.start(json));
     let counting = folder.map(|(folder, every)| folder.start(every, json));
-    let status = program.wait().map_err(cannot)?;
+    let outcome = program.wait().map_err(cannot)?;
     // The program has done its job: what cannot be shown of it does not change its status.
     let shown = [
         trace.map_or(Ok(()), Tracing::finish),
@@ -164,7 +164,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Outcome, Error> {
     for error in shown.into_iter().filter_map(Result::err) {
         let _ = writeln!(io::stderr(), "hirail: {error}");
     }
-    Ok(child::outcome(status))
+    Ok(outcome)
 }
 
 /// A program would find out only when it opens a device, and most say no more than that it failed.

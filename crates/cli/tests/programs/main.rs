@@ -28,3 +28,4 @@ mod recording;
 mod table;
 mod utils;
 mod view;
+mod watched;

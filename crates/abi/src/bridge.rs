@@ -4,15 +4,18 @@
 //! Functions that return a number give 0 or a number of `errno.h`; those that return a pointer give
 //! NULL and leave the number in `errno`. IP addresses are GIDs: IPv4 as `::ffff:a.b.c.d`.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_int, c_uint, c_void};
 
-use crate::{CompChannel, Context, Cq, Device, Gid, Pd, Qp, QpAttr, QpInitAttr, Srq, SrqInitAttr};
+use crate::{
+    Ah, AhAttr, CompChannel, Context, Cq, Device, Gid, Mr, Pd, Qp, QpAttr, QpInitAttr, Srq,
+    SrqInitAttr,
+};
 
 /// The symbol that returns the table: an `extern "C" fn() -> *const Bridge`.
 pub const BRIDGE_SYMBOL: &CStr = c"hirail_bridge";
 
 /// The version node of the symbol. It changes with the table.
-pub const BRIDGE_NODE: &CStr = c"HIRAIL_PRIVATE_1";
+pub const BRIDGE_NODE: &CStr = c"HIRAIL_PRIVATE_2";
 
 /// The connection manager of an open device.
 #[repr(C)]
@@ -138,6 +141,13 @@ pub struct Bridge {
     pub destroy_srq: unsafe extern "C" fn(*mut Srq) -> c_int,
     pub attach_mcast: unsafe extern "C" fn(*mut Qp, *const Gid, u16) -> c_int,
     pub detach_mcast: unsafe extern "C" fn(*mut Qp, *const Gid, u16) -> c_int,
+    pub get_cq_event:
+        unsafe extern "C" fn(*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int,
+    pub ack_cq_events: unsafe extern "C" fn(*mut Cq, c_uint),
+    pub reg_mr: unsafe extern "C" fn(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr,
+    pub dereg_mr: unsafe extern "C" fn(*mut Mr) -> c_int,
+    pub create_ah: unsafe extern "C" fn(*mut Pd, *mut AhAttr) -> *mut Ah,
+    pub destroy_ah: unsafe extern "C" fn(*mut Ah) -> c_int,
 
     // Devices and paths
     /// The device that has an IP address.

@@ -202,5 +202,5 @@ export! {
 
 // What the library of rdma_cm has of this one.
 export! {
-    bridge::bridge => "hirail_bridge" "@@HIRAIL_PRIVATE_1";
+    bridge::bridge => "hirail_bridge" "@@HIRAIL_PRIVATE_2";
 }

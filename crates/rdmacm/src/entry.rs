@@ -19,6 +19,15 @@ pub(crate) fn number(job: impl FnOnce() -> Result<(), Errno>) -> c_int {
     }
 }
 
+/// Runs `job`; what it gives, or −1 and `errno`.
+pub(crate) fn value<T: From<i8>>(job: impl FnOnce() -> Result<T, Errno>) -> T {
+    let done = catch_unwind(AssertUnwindSafe(job));
+    done.unwrap_or(Err(Errno::DEAD)).unwrap_or_else(|errno| {
+        errno.set();
+        T::from(-1)
+    })
+}
+
 /// Runs `job`; a pointer, or NULL and `errno`.
 pub(crate) fn pointer<T>(job: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
     let done = catch_unwind(AssertUnwindSafe(job));

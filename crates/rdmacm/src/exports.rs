@@ -7,7 +7,7 @@ use hirail_abi::export;
 
 use crate::{
     addrinfo, channel, connect, device, endpoint, event, id, listen, missing, multicast, names,
-    option, qp, resolve, srq,
+    option, qp, resolve, rsocket, srq,
 };
 
 export! {
@@ -66,33 +66,38 @@ export! {
     missing::status => "rdma_query_addrinfo" "@@RDMACM_1.4";
     missing::status => "rdma_resolve_addrinfo" "@@RDMACM_1.4";
     missing::status => "rdma_write_cm_event" "@@RDMACM_1.4";
+}
 
-    // Sockets
-    missing::status => "rsocket" "@@RDMACM_1.0";
-    missing::status => "rbind" "@@RDMACM_1.0";
-    missing::status => "rlisten" "@@RDMACM_1.0";
-    missing::status => "raccept" "@@RDMACM_1.0";
-    missing::status => "rconnect" "@@RDMACM_1.0";
-    missing::status => "rshutdown" "@@RDMACM_1.0";
-    missing::status => "rclose" "@@RDMACM_1.0";
-    missing::status => "rgetsockname" "@@RDMACM_1.0";
-    missing::status => "rgetpeername" "@@RDMACM_1.0";
-    missing::status => "rgetsockopt" "@@RDMACM_1.0";
-    missing::status => "rsetsockopt" "@@RDMACM_1.0";
-    missing::status => "rfcntl" "@@RDMACM_1.0";
-    missing::status => "rpoll" "@@RDMACM_1.0";
-    missing::status => "rselect" "@@RDMACM_1.0";
-    missing::number => "rrecv" "@@RDMACM_1.0";
-    missing::number => "rrecvfrom" "@@RDMACM_1.0";
-    missing::number => "rrecvmsg" "@@RDMACM_1.0";
-    missing::number => "rsend" "@@RDMACM_1.0";
-    missing::number => "rsendto" "@@RDMACM_1.0";
-    missing::number => "rsendmsg" "@@RDMACM_1.0";
-    missing::number => "rread" "@@RDMACM_1.0";
-    missing::number => "rreadv" "@@RDMACM_1.0";
-    missing::number => "rwrite" "@@RDMACM_1.0";
-    missing::number => "rwritev" "@@RDMACM_1.0";
-    missing::position => "riomap" "@@RDMACM_1.0";
-    missing::status => "riounmap" "@@RDMACM_1.0";
-    missing::number => "riowrite" "@@RDMACM_1.0";
+// Sockets
+export! {
+    rsocket::rsocket => "rsocket" "@@RDMACM_1.0";
+    rsocket::rbind => "rbind" "@@RDMACM_1.0";
+    rsocket::rlisten => "rlisten" "@@RDMACM_1.0";
+    rsocket::raccept => "raccept" "@@RDMACM_1.0";
+    rsocket::rconnect => "rconnect" "@@RDMACM_1.0";
+    rsocket::rshutdown => "rshutdown" "@@RDMACM_1.0";
+    rsocket::rclose => "rclose" "@@RDMACM_1.0";
+    rsocket::rgetsockname => "rgetsockname" "@@RDMACM_1.0";
+    rsocket::rgetpeername => "rgetpeername" "@@RDMACM_1.0";
+    rsocket::rgetsockopt => "rgetsockopt" "@@RDMACM_1.0";
+    rsocket::rsetsockopt => "rsetsockopt" "@@RDMACM_1.0";
+    rsocket::rfcntl => "rfcntl" "@@RDMACM_1.0";
+    rsocket::rpoll => "rpoll" "@@RDMACM_1.0";
+    rsocket::rselect => "rselect" "@@RDMACM_1.0";
+    rsocket::rrecv => "rrecv" "@@RDMACM_1.0";
+    rsocket::rrecvfrom => "rrecvfrom" "@@RDMACM_1.0";
+    rsocket::rrecvmsg => "rrecvmsg" "@@RDMACM_1.0";
+    rsocket::rsend => "rsend" "@@RDMACM_1.0";
+    rsocket::rsendto => "rsendto" "@@RDMACM_1.0";
+    rsocket::rsendmsg => "rsendmsg" "@@RDMACM_1.0";
+    rsocket::rread => "rread" "@@RDMACM_1.0";
+    rsocket::rreadv => "rreadv" "@@RDMACM_1.0";
+    rsocket::rwrite => "rwrite" "@@RDMACM_1.0";
+    rsocket::rwritev => "rwritev" "@@RDMACM_1.0";
+    rsocket::riomap => "riomap" "@@RDMACM_1.0";
+    rsocket::riounmap => "riounmap" "@@RDMACM_1.0";
+    rsocket::riowrite => "riowrite" "@@RDMACM_1.0";
+    rsocket::repoll_create => "repoll_create" "@@RDMACM_1.5";
+    rsocket::repoll_ctl => "repoll_ctl" "@@RDMACM_1.5";
+    rsocket::repoll_wait => "repoll_wait" "@@RDMACM_1.5";
 }

@@ -11,6 +11,7 @@
 //! | `channel`, `event`, `translate` | events behind a descriptor |
 //! | `resolve`, `port`, `listen`, `connect`, `qp`, `srq`, `multicast` | what an id goes through |
 //! | `endpoint`, `addrinfo`, `option`, `names` | the rest of the interface |
+//! | `rsocket` | sockets over RDMA |
 //!
 //! It knows the structures of C and nothing of the engine. A call with an id that was made without a
 //! channel waits for its event (`id::complete`).
@@ -38,5 +39,6 @@ mod port;
 mod qp;
 mod registry;
 mod resolve;
+mod rsocket;
 mod srq;
 mod translate;

@@ -16,7 +16,7 @@ use hirail::cm::{Manager, Path};
 
 use crate::context::ContextObject;
 use crate::errno::Errno;
-use crate::{abi, channel as comp_channel, context, cq, device, pd, qp, srq};
+use crate::{abi, ah, channel as comp_channel, context, cq, device, mr, pd, qp, srq};
 
 /// `hirail_bridge`.
 pub(crate) unsafe extern "C" fn bridge() -> *const abi::Bridge {
@@ -39,6 +39,12 @@ static BRIDGE: abi::Bridge = abi::Bridge {
     destroy_srq: srq::destroy_srq,
     attach_mcast: qp::attach_mcast,
     detach_mcast: qp::detach_mcast,
+    get_cq_event: comp_channel::get_cq_event,
+    ack_cq_events: comp_channel::ack_cq_events,
+    reg_mr: mr::reg_mr,
+    dereg_mr: mr::dereg_mr,
+    create_ah: ah::create_ah,
+    destroy_ah: ah::destroy_ah,
     find_device,
     cm: manager_of,
     path,

@@ -182,7 +182,12 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: sockle
             let _inside = Inside::new();
             let bound = rsockets::rgetsockname(rsocket, (&raw mut local).cast(), &raw mut size);
             let done = rsockets::rconnect(rsocket, address, length);
-            let stays = [libc::EINPROGRESS, libc::EALREADY, libc::EISCONN, libc::EINTR];
+            let stays = [
+                libc::EINPROGRESS,
+                libc::EALREADY,
+                libc::EISCONN,
+                libc::EINTR,
+            ];
             if done == 0 || stays.contains(&errno()) {
                 return done;
             }

@@ -153,7 +153,11 @@ unsafe extern "C" fn select(
             tv_nsec: time.tv_usec * 1000,
         });
         let time = time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-        let ready = poll(polls.as_mut_ptr(), polls.len() as nfds_t, milliseconds(time));
+        let ready = poll(
+            polls.as_mut_ptr(),
+            polls.len() as nfds_t,
+            milliseconds(time),
+        );
         if ready < 0 {
             return ready;
         }

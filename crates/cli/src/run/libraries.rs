@@ -29,6 +29,9 @@ const LIBRARIES: &[Library] = &[
 /// The one that shows the devices to programs which look for files.
 const VIEW: &str = "libhirail_view.so";
 
+/// The one by which programs written for sockets use RDMA.
+const RSPRELOAD: &str = "libhirail_rspreload.so";
+
 /// Where libraries are installed, seen from the program.
 const INSTALLED: &str = "../lib/hirail";
 
@@ -62,6 +65,11 @@ pub(super) fn folder() -> Result<PathBuf, Error> {
 /// The library that shows the devices to programs which look for files.
 pub(super) fn view() -> Result<PathBuf, Error> {
     built(VIEW, &beside()?)
+}
+
+/// The library by which programs written for sockets use RDMA.
+pub(super) fn rspreload() -> Result<PathBuf, Error> {
+    built(RSPRELOAD, &beside()?)
 }
 
 /// The folder of this program.

@@ -40,6 +40,7 @@ Examples:
   hirail run --trace -- rping -c -a 198.51.100.7 -C 1
   hirail run --trace=packets.txt --stat=1s -- ib_send_bw -d hirail_lo -x 0
   hirail run --faults drop=1%,delay=50us --seed 7 -- ib_send_bw -d hirail_lo -x 0
+  hirail run --rsockets -- python3 -m http.server
 
 Faults (they strike what arrives; shares of packets are numbers from 0 to 1 or percentages):
   drop, duplicate, reorder, corrupt   a packet vanishes, comes twice, is overtaken, is damaged
@@ -88,6 +89,9 @@ pub(crate) struct RunArgs {
     /// How the devices are shown in /sys and /dev, for programs that look there themselves
     #[arg(long, value_enum, default_value_t = View::Auto, hide_possible_values = true, value_name = "WAY")]
     view: View,
+    /// Let TCP and UDP sockets of the program use RDMA, where the peer does the same
+    #[arg(long)]
+    rsockets: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
@@ -127,7 +131,11 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Outcome, Error> {
             .env("HIRAIL_FAULTS", text)
             .env("HIRAIL_SEED", seed.to_string());
     }
-    if let Some(preloaded) = view::prepare(args.view)? {
+    let mut preloaded = view::prepare(args.view)?;
+    if args.rsockets {
+        preloaded = Some(with_rsockets(preloaded)?);
+    }
+    if let Some(preloaded) = preloaded {
         command.env(view::VARIABLE, preloaded);
     }
     let cannot = |error: io::Error| {
@@ -165,6 +173,24 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Outcome, Error> {
         let _ = writeln!(io::stderr(), "hirail: {error}");
     }
     Ok(outcome)
+}
+
+/// What is preloaded, with the library in front that makes rsockets of sockets.
+fn with_rsockets(others: Option<OsString>) -> Result<OsString, Error> {
+    let mut value = libraries::rspreload()?.into_os_string();
+    if value.to_string_lossy().contains([' ', ':']) {
+        return Err(Error::new(format!(
+            "{} cannot name {}: it takes neither spaces nor colons",
+            view::VARIABLE,
+            value.display()
+        )));
+    }
+    let others = others.or_else(|| std::env::var_os(view::VARIABLE));
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    Ok(value)
 }
 
 /// A program would find out only when it opens a device, and most say no more than that it failed.

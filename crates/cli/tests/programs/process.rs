@@ -203,6 +203,7 @@ pub(crate) fn hirail() -> &'static Path {
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--quiet", "-p", "hirail-ibverbs"]);
         build.args(["-p", "hirail-rdmacm", "-p", "hirail-view"]);
+        build.args(["-p", "hirail-rspreload"]);
         if program.parent().unwrap().ends_with("release") {
             build.arg("--release");
         }

@@ -80,7 +80,7 @@ fn admit(
         state.handle = Some(Arc::clone(handle));
         state.listener = Arc::downgrade(listener);
     }
-    let socket = Socket::new(listener.family, Kind::Stream(stream))?;
+    let socket = Socket::new(listener.family, Kind::Stream(Box::new(stream)))?;
     let Kind::Stream(stream) = &socket.kind else {
         return Err(Errno::INVALID);
     };

@@ -100,13 +100,7 @@ fn ask(socket: &Arc<Socket>, state: &mut State, remote: SocketAddr) -> Result<()
 }
 
 /// Something happened to a connection.
-pub(super) fn told(
-    socket: &Arc<Socket>,
-    stream: &Stream,
-    kind: u32,
-    status: c_int,
-    said: &[u8],
-) {
+pub(super) fn told(socket: &Arc<Socket>, stream: &Stream, kind: u32, status: c_int, said: &[u8]) {
     let phase = stream.lock().phase;
     let failed = match kind {
         kind::ESTABLISHED if phase == Phase::Accepting => {

@@ -165,9 +165,8 @@ impl Endpoint {
     /// Completions; how many.
     pub(super) fn poll(&self, to: &mut [Wc]) -> Result<usize, Errno> {
         // SAFETY: an open device's functions, a queue that exists and so many places.
-        let found = unsafe {
-            ((*self.context).ops.poll_cq)(self.cq, to.len() as c_int, to.as_mut_ptr())
-        };
+        let found =
+            unsafe { ((*self.context).ops.poll_cq)(self.cq, to.len() as c_int, to.as_mut_ptr()) };
         usize::try_from(found).map_err(|_| Errno::DEAD)
     }
 

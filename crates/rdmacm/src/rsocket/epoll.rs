@@ -83,9 +83,7 @@ pub(crate) unsafe extern "C" fn repoll_ctl(
         };
         // SAFETY: the caller's, where there is one.
         let interest = unsafe { interest.as_ref().copied() };
-        let is_member = members
-            .get(&fd)
-            .is_some_and(|member| member.is(&socket));
+        let is_member = members.get(&fd).is_some_and(|member| member.is(&socket));
         match (operation, is_member) {
             (libc::EPOLL_CTL_ADD, true) => return Err(Errno(libc::EEXIST)),
             (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, false) => {
@@ -145,11 +143,16 @@ impl Member {
 }
 
 /// Flags that say how, not what.
-const MODES: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE | libc::EPOLLWAKEUP)
-    as u32;
+const MODES: u32 =
+    (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE | libc::EPOLLWAKEUP) as u32;
 
 /// Looks at the sockets and at the kernel's set.
-fn look(set: c_int, members: &Members, to: &mut Vec<epoll_event>, most: usize) -> Result<(), Errno> {
+fn look(
+    set: c_int,
+    members: &Members,
+    to: &mut Vec<epoll_event>,
+    most: usize,
+) -> Result<(), Errno> {
     let mut members = lock(members);
     members.retain(|fd, member| {
         let known = table::find(*fd);

@@ -107,7 +107,10 @@ fn run(seed: u64, buffer: usize, depth: u16, slots: usize, room: usize, total: u
             }
         }
         idle = if is_moving { 0 } else { idle + 1 };
-        assert!(idle < 1000, "seed {seed}: nothing moves at {read} of {total}");
+        assert!(
+            idle < 1000,
+            "seed {seed}: nothing moves at {read} of {total}"
+        );
     }
 }
 
@@ -119,7 +122,14 @@ fn streams_of_all_shapes_arrive() {
         let depth = 2 + dice.below(400) as u16;
         let slots = 5 + dice.below(60);
         let room = LOW_WATER + dice.below(30_000);
-        run(seed + 1, buffer, depth, slots, room, 200_000.min(buffer * 40));
+        run(
+            seed + 1,
+            buffer,
+            depth,
+            slots,
+            room,
+            200_000.min(buffer * 40),
+        );
     }
 }
 

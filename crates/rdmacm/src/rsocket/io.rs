@@ -43,8 +43,7 @@ unsafe fn send(
     entry::value(|| {
         let socket = table::get(fd)?;
         // SAFETY: as required of the caller.
-        let (mut cursor, to) =
-            unsafe { (Cursor::new(from)?, connect::optional(to, to_length)?) };
+        let (mut cursor, to) = unsafe { (Cursor::new(from)?, connect::optional(to, to_length)?) };
         match &socket.kind {
             // As the kernel does, a stream takes no notice of an address.
             Kind::Stream(one) => {
@@ -118,11 +117,7 @@ pub(crate) unsafe extern "C" fn rsendto(
 }
 
 /// `rsendmsg`. There is nothing to be said beside the data.
-pub(crate) unsafe extern "C" fn rsendmsg(
-    fd: c_int,
-    message: *const msghdr,
-    flags: c_int,
-) -> isize {
+pub(crate) unsafe extern "C" fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
     entry::value(|| {
         // SAFETY: a message of the caller's, and what it names.
         unsafe {

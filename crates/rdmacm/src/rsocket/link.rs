@@ -199,9 +199,8 @@ impl Link {
                 self.receiver.arrived_beside();
                 let at = TARGETS as usize * Sge::SIZE + usize::from(entry) * Mapping::SIZE;
                 let table = &self.table;
-                self.mappings.written(entry, || {
-                    Mapping::decode(&table.get(at), Order::OWN)
-                })?;
+                self.mappings
+                    .written(entry, || Mapping::decode(&table.get(at), Order::OWN))?;
             }
             Message::Control(Control::Disconnect) => heard.is_over = true,
             Message::Control(Control::Shutdown) => heard.is_shut = true,
@@ -294,7 +293,10 @@ impl Link {
     }
 
     fn post(&self, write: Write, is_told: bool) -> Result<(), Errno> {
-        let mut places = [self.out.sge(write.pieces.first), self.out.sge(write.pieces.second)];
+        let mut places = [
+            self.out.sge(write.pieces.first),
+            self.out.sge(write.pieces.second),
+        ];
         let pieces = write.pieces.iter().count();
         let length = write.pieces.first.length + write.pieces.second.length;
         let bits = write.message.encode();

@@ -52,9 +52,10 @@ impl Memory {
             if at == libc::MAP_FAILED {
                 return Err(Errno::last());
             }
-            let mr = Errno::check_pointer((bridge.reg_mr)(pd, at, size, access)).inspect_err(|_| {
-                libc::munmap(at, size);
-            })?;
+            let mr =
+                Errno::check_pointer((bridge.reg_mr)(pd, at, size, access)).inspect_err(|_| {
+                    libc::munmap(at, size);
+                })?;
             Ok(Self {
                 at: at.cast(),
                 size,

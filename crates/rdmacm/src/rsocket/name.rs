@@ -31,7 +31,9 @@ pub(crate) unsafe extern "C" fn rsocket(family: c_int, kind: c_int, protocol: c_
         }
         let settings = Settings::new(Config::get().sizes);
         let made = match (kind & !TYPE_FLAGS, protocol) {
-            (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Kind::Stream(Stream::new(settings)),
+            (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => {
+                Kind::Stream(Box::new(Stream::new(settings)))
+            }
             (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => {
                 Kind::Datagram(Datagram::new(family, settings)?)
             }

@@ -176,8 +176,13 @@ pub(crate) unsafe extern "C" fn rsetsockopt(
                     datagram::with_sizes(one, |sizes| set_buffer(sizes, name, size))?;
                 }
                 // SAFETY: the kernel reads the value.
-                let done = unsafe { libc::setsockopt(datagram::fd(one), level, name, from, length) };
-                if done == 0 { Ok(()) } else { Err(Errno::last()) }
+                let done =
+                    unsafe { libc::setsockopt(datagram::fd(one), level, name, from, length) };
+                if done == 0 {
+                    Ok(())
+                } else {
+                    Err(Errno::last())
+                }
             }
         }
     })
@@ -247,8 +252,7 @@ unsafe fn set(
             // SAFETY: as required of the caller.
             let linger = unsafe { value::<linger>(from, length)? };
             let seconds = linger.l_linger.max(0).cast_unsigned();
-            settings.linger =
-                (linger.l_onoff != 0).then(|| Duration::from_secs(seconds.into()));
+            settings.linger = (linger.l_onoff != 0).then(|| Duration::from_secs(seconds.into()));
         }
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => {
             // SAFETY: as required of the caller.
@@ -306,7 +310,11 @@ pub(crate) unsafe extern "C" fn rgetsockopt(
             Kind::Datagram(one) => {
                 // SAFETY: the kernel writes where the caller says.
                 let done = unsafe { libc::getsockopt(datagram::fd(one), level, name, to, length) };
-                return if done == 0 { Ok(()) } else { Err(Errno::last()) };
+                return if done == 0 {
+                    Ok(())
+                } else {
+                    Err(Errno::last())
+                };
             }
         };
         // SAFETY: places of the caller's.
@@ -360,9 +368,7 @@ fn get(socket: &Socket, state: &mut State, level: c_int, name: c_int) -> Result<
         (libc::SOL_SOCKET, libc::SO_TYPE) => number(libc::SOCK_STREAM),
         (libc::SOL_SOCKET, libc::SO_DOMAIN) => number(socket.family),
         (libc::SOL_SOCKET, libc::SO_PROTOCOL) => number(libc::IPPROTO_TCP),
-        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
-            number((state.phase == Phase::Listening).into())
-        }
+        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => number((state.phase == Phase::Listening).into()),
         (libc::SOL_SOCKET, libc::SO_REUSEADDR) => number(settings.reuses_address.into()),
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => number(settings.keeps_alive.into()),
         (libc::SOL_SOCKET, libc::SO_OOBINLINE) => number(settings.oob_inline.into()),
@@ -375,9 +381,7 @@ fn get(socket: &Socket, state: &mut State, level: c_int, name: c_int) -> Result<
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => time(settings.receive_timeout),
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => time(settings.send_timeout),
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => number(settings.no_delay.into()),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
-            number(settings.keepalive_time.cast_signed())
-        }
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => number(settings.keepalive_time.cast_signed()),
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => number(1),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => number(max_segment(state)),
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => number(settings.only_v6.into()),
@@ -412,7 +416,11 @@ pub(crate) unsafe extern "C" fn rfcntl(fd: c_int, command: c_int, argument: c_lo
             libc::F_GETFD | libc::F_SETFD => {
                 // SAFETY: a descriptor of ours.
                 let done = unsafe { libc::fcntl(socket.fd(), command, argument) };
-                if done < 0 { Err(Errno::last()) } else { Ok(done) }
+                if done < 0 {
+                    Err(Errno::last())
+                } else {
+                    Ok(done)
+                }
             }
             _ => Err(UNSUPPORTED),
         }

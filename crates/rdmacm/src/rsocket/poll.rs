@@ -43,7 +43,10 @@ pub(super) fn edges(socket: &Socket) -> Edges {
 }
 
 fn of_stream(state: &State, asked: i16) -> i16 {
-    let (reads, writes) = (libc::POLLIN | libc::POLLRDNORM, libc::POLLOUT | libc::POLLWRNORM);
+    let (reads, writes) = (
+        libc::POLLIN | libc::POLLRDNORM,
+        libc::POLLOUT | libc::POLLWRNORM,
+    );
     let mut found = 0;
     match state.phase {
         Phase::Fresh | Phase::Connecting | Phase::Accepting => {}
@@ -62,7 +65,8 @@ fn of_stream(state: &State, asked: i16) -> i16 {
             if !state.can_read {
                 found |= libc::POLLRDHUP & asked;
             }
-            if state.phase == Phase::Over {
+            // Programs that see it read no more.
+            if state.phase == Phase::Over && state.waiting() == 0 {
                 found |= libc::POLLHUP;
             }
             if state.error.is_some() {
@@ -112,11 +116,7 @@ fn look(polls: &mut [pollfd], sockets: &[Option<Arc<Socket>>]) -> Result<usize, 
 }
 
 /// `rpoll`.
-pub(crate) unsafe extern "C" fn rpoll(
-    polls: *mut pollfd,
-    count: nfds_t,
-    timeout: c_int,
-) -> c_int {
+pub(crate) unsafe extern "C" fn rpoll(polls: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     entry::value(|| {
         let polls: &mut [pollfd] = if count == 0 {
             &mut []

@@ -23,7 +23,11 @@ pub(crate) unsafe extern "C" fn rselect(
             return Err(Errno::INVALID);
         }
         let sets = [
-            (reads, libc::POLLIN, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
+            (
+                reads,
+                libc::POLLIN,
+                libc::POLLIN | libc::POLLHUP | libc::POLLERR,
+            ),
             (writes, libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
             (exceptions, libc::POLLPRI, libc::POLLPRI),
         ];

@@ -267,11 +267,7 @@ pub(super) fn wait<'a>(
         }
         if let Err(errno) = slept {
             state.look(socket);
-            return if ready(&state) {
-                Ok(state)
-            } else {
-                Err(errno)
-            };
+            return if ready(&state) { Ok(state) } else { Err(errno) };
         }
     }
 }

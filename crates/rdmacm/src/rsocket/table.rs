@@ -28,7 +28,7 @@ pub(super) struct Socket {
 
 /// What it is.
 pub(super) enum Kind {
-    Stream(Stream),
+    Stream(Box<Stream>),
     Datagram(Datagram),
 }
 

@@ -138,7 +138,10 @@ mod tests {
 
     #[test]
     fn an_introduction_comes_back() {
-        for (ip, purpose) in [("192.0.2.7", Purpose::Data), ("2001:db8::7", Purpose::Answer)] {
+        for (ip, purpose) in [
+            ("192.0.2.7", Purpose::Data),
+            ("2001:db8::7", Purpose::Answer),
+        ] {
             let said = Introduction {
                 purpose,
                 qpn: 0x12_3456,

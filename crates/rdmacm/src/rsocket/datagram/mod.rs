@@ -197,8 +197,18 @@ fn with_address(
         SocketAddr::V6(_) => size_of::<libc::sockaddr_in6>(),
     };
     // SAFETY: an address of that length.
-    let done = unsafe { call(fd(one), (&raw const storage).cast(), length as libc::socklen_t) };
-    if done == 0 { Ok(()) } else { Err(Errno::last()) }
+    let done = unsafe {
+        call(
+            fd(one),
+            (&raw const storage).cast(),
+            length as libc::socklen_t,
+        )
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(Errno::last())
+    }
 }
 
 /// Peers are heard from now on.
@@ -253,11 +263,7 @@ fn way_to(
 }
 
 /// `rbind`.
-pub(super) fn bind(
-    socket: &Arc<Socket>,
-    one: &Datagram,
-    local: SocketAddr,
-) -> Result<(), Errno> {
+pub(super) fn bind(socket: &Arc<Socket>, one: &Datagram, local: SocketAddr) -> Result<(), Errno> {
     with_address(one, local, libc::bind)?;
     work(socket, one, &mut one.lock()).map(drop)
 }

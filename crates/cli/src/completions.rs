@@ -27,11 +27,25 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
         "hirail",
         &mut script,
     );
+    let script = without_hidden(String::from_utf8_lossy(&script).into_owned());
     if out.is_json() {
-        let script = String::from_utf8_lossy(&script);
         out.json(&json!({ "shell": args.shell.to_string(), "script": script }))?;
     } else {
-        out.bytes(&script)?;
+        out.bytes(script.as_bytes())?;
     }
     Ok(Outcome::Clean)
+}
+
+/// Scripts for some shells offer options that the help hides.
+fn without_hidden(mut script: String) -> String {
+    let command = crate::Cli::command();
+    let hidden = command
+        .get_subcommands()
+        .flat_map(|command| command.get_arguments())
+        .filter(|argument| argument.is_hide_set())
+        .filter_map(|argument| argument.get_long());
+    for name in hidden {
+        script = script.replace(&format!(" --{name} "), " ");
+    }
+    script
 }

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use hirail::Faults;
 use hirail::config::Config;
 use hirail::devices::{self, Kind, NetDevice};
 use hirail::port::{self, FastPaths, Steering};
@@ -62,7 +63,8 @@ pub(crate) fn run(args: &Args, config: &Config, out: &mut Output) -> Result<Outc
             Err(error) => json!({ "udp_port": config.port.udp_port, "error": error.to_string() }),
         };
         let devices: Vec<Json<'_>> = all.iter().map(json).collect();
-        out.json(&json!({ "devices": devices, "port": port }))?;
+        let faults = (!config.faults.is_perfect()).then(|| config.faults.to_string());
+        out.json(&json!({ "devices": devices, "port": port, "faults": faults }))?;
     } else {
         for device in &all {
             print(device, args.verbose, out)?;
@@ -73,6 +75,12 @@ pub(crate) fn run(args: &Args, config: &Config, out: &mut Output) -> Result<Outc
                 let text = out.paint(BAD, format!("cannot be used: {error}"));
                 writeln!(out, "UDP port {}: {text}", config.port.udp_port)?;
             }
+        }
+        let Faults { seed, .. } = config.faults;
+        if !config.faults.is_perfect() {
+            let text = format!("faults on purpose: {} of seed {seed}", config.faults);
+            let text = out.paint(BAD, text);
+            writeln!(out, "{text}")?;
         }
     }
     Ok(if fast_paths.is_ok() {

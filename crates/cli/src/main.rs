@@ -17,7 +17,7 @@ mod usage;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use hirail::config::Config;
 
 use crate::outcome::{Error, Outcome};
@@ -70,7 +70,7 @@ impl Command {
         match self {
             Self::Run(args) => run::run(args, out.is_json()),
             Self::Env(_) => run::env(out),
-            Self::Perf(args) => perf::run(args, out),
+            Self::Perf(args) => perf::run(args, &config, out),
             Self::Devices(args) => devices::run(args, &config, out),
             Self::Stat(args) => stat::run(args, out),
             Self::Decode(args) => decode::run(args, out),
@@ -80,12 +80,22 @@ impl Command {
     }
 }
 
+/// The command line. Some terminals say that they have no columns at all.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut command = Cli::command();
+    if std::env::var_os("COLUMNS").is_some_and(|columns| columns == "0") {
+        command = command.term_width(80);
+    }
+    let matches = command.clone().try_get_matches()?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
 fn main() -> ExitCode {
     if run::is_view_child() {
         run::hold_view();
         return ExitCode::SUCCESS;
     }
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => return usage::report(&error),
     };

@@ -65,20 +65,20 @@ fn sentence(error: &clap::Error) -> String {
         _ => first_line(error),
     };
     let remedy = [
-        (ContextKind::ValidValue, "use one of "),
-        (ContextKind::SuggestedArg, "did you mean "),
-        (ContextKind::SuggestedSubcommand, "did you mean "),
-        (ContextKind::SuggestedValue, "did you mean "),
-        (ContextKind::ValidSubcommand, "use one of "),
+        (ContextKind::ValidValue, "use one of ", ""),
+        (ContextKind::SuggestedArg, "did you mean ", "?"),
+        (ContextKind::SuggestedSubcommand, "did you mean ", "?"),
+        (ContextKind::SuggestedValue, "did you mean ", "?"),
+        (ContextKind::ValidSubcommand, "use one of ", ""),
     ]
     .into_iter()
-    .find_map(|(kind, lead)| {
+    .find_map(|(kind, lead, end)| {
         context(error, kind)
             .filter(|s| !s.is_empty())
-            .map(|s| (lead, s))
+            .map(|s| (lead, s, end))
     });
     let _ = match remedy {
-        Some((lead, remedy)) => write!(text, "; {lead}{remedy}"),
+        Some((lead, remedy, end)) => write!(text, "; {lead}{remedy}{end}"),
         None => write!(text, " (--help lists what there is)"),
     };
     text

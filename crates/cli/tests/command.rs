@@ -176,7 +176,12 @@ fn bad_input() {
             &["explain", "packet_seq_errr"],
             &["'packet_seq_errr'", "did you mean packet_seq_err?"],
         ),
+        (
+            &["explain", "HIRAIL_PCAPP"],
+            &["'HIRAIL_PCAPP'", "did you mean HIRAIL_PCAP?"],
+        ),
         (&["explain"], &["WORD"]),
+        (&["prf"], &["'prf'", "did you mean perf?"]),
         (&["completions", "tcsh"], &["'tcsh'", "bash"]),
     ] {
         let output = hirail(args);
@@ -219,6 +224,55 @@ fn misspelt_settings() {
                         'HIRAIL_PCAP'?\n";
         assert_eq!(said, expected, "{args:?}");
     }
+}
+
+/// Faults of the environment are refused as those of the command line, and shown where they apply.
+#[test]
+fn faults_of_the_environment() {
+    let with = |faults: &str, args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hirail"));
+        command.args(args).env("HIRAIL_FAULTS", faults);
+        command.output().expect("hirail runs")
+    };
+    for (faults, message) in [
+        ("dorp=1%", "unknown fault 'dorp'; did you mean 'drop'?"),
+        ("drop=1%,drop=2%", "'drop' is given twice"),
+        (
+            "drop=1%,,",
+            "expected faults such as 'drop=1%,delay=50us', got 'drop=1%,,'",
+        ),
+    ] {
+        let output = with(faults, &["devices"]);
+        assert_eq!(output.status.code(), Some(2));
+        let expected = format!("hirail: environment: HIRAIL_FAULTS: {message}\n");
+        assert_eq!(text(&output.stderr), expected);
+    }
+    let said = with("drop=1%,delay=2ms", &["devices"]);
+    let expected = "faults on purpose: drop=0.01,delay=2000000ns of seed 0\n";
+    assert!(text(&said.stdout).ends_with(expected), "{said:?}");
+    let args = ["perf", "write-lat", "--count", "5", "--no-baselines"];
+    let said = with("delay=10us", &args);
+    let expected = "hirail perf: faults on purpose: delay=10000ns of seed 0\n";
+    assert_eq!(text(&said.stderr), expected);
+    // Nothing to compare with, and no column for it.
+    assert!(!text(&said.stdout).contains("RDMA is"), "{said:?}");
+    let json = with("", &["devices", "--json"]);
+    assert_eq!(json.status.code(), Some(2), "{json:?}");
+}
+
+/// Some terminals say that they have no columns.
+#[test]
+fn help_without_columns() {
+    let output = Command::new(env!("CARGO_BIN_EXE_hirail"))
+        .arg("--help")
+        .env("COLUMNS", "0")
+        .output()
+        .expect("hirail runs");
+    let said = text(&output.stdout);
+    assert!(
+        said.starts_with("RDMA over Converged Ethernet (RoCE v2) in software\n"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -290,6 +344,14 @@ fn explanations() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(json["word"], "IBV_WC_RETRY_EXC_ERR");
     assert_eq!(json["facts"]["number"], "12");
+
+    for word in ["HIRAIL_SEGMENTATION", "port.segmentation", "segmentation"] {
+        let output = hirail(&["--json", "explain", word]);
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(json["word"], "HIRAIL_SEGMENTATION", "{word}");
+        assert_eq!(json["kind"], "setting");
+        assert_eq!(json["facts"]["in the file"], "port.segmentation");
+    }
 }
 
 /// Words of the documentation that people look up.
@@ -409,6 +471,11 @@ fn completions_are_scripts() {
         let output = hirail(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0), "{shell}");
         assert!(text(&output.stdout).contains("no-baselines"), "{shell}");
+        // What the help hides is not offered either; a branch for its value does no harm.
+        assert!(
+            !text(&output.stdout).contains(" --second-process "),
+            "{shell}"
+        );
         let json = hirail(&["--json", "completions", shell]).stdout;
         let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
         assert_eq!(json["shell"], shell);

@@ -370,6 +370,25 @@ fn a_server_that_is_gone() {
     }
 }
 
+/// A client that is killed in the middle of a run has not come to its end.
+#[test]
+fn a_client_that_is_gone() {
+    let server = Server::start();
+    let mut client = hirail()
+        .args(["perf", "write-bw", "127.0.0.1", "--port", &server.1])
+        .args(["--duration", "60", "--no-baselines"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("hirail runs");
+    assert!(server.says().ends_with(" connected"));
+    thread::sleep(Duration::from_millis(500));
+    client.kill().expect("it runs");
+    client.wait().expect("it ends");
+    let said = server.says();
+    assert!(said.contains("the client has gone away"), "{said}");
+}
+
 /// A server that takes IPv4 and IPv6 names IPv4 clients as such.
 #[test]
 fn clients_are_named_as_people_know_them() {

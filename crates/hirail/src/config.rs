@@ -31,7 +31,7 @@ use hirail_rnic::pacing::DcqcnParams;
 use hirail_vocab::CcParam;
 
 use crate::port::PortOptions;
-use crate::runtime::faults::Faults;
+use crate::runtime::faults::{Faults, FaultsError};
 
 /// What can be configured. [`Default`] is what applies without any configuration.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -96,6 +96,21 @@ pub struct Setting {
     /// Values that it takes.
     pub values: &'static str,
     set: fn(&mut Config, &str) -> Option<()>,
+}
+
+impl Setting {
+    /// Why it does not take a value.
+    fn refuses(&self, place: String, name: String, value: &str) -> ConfigError {
+        match value.parse::<Faults>() {
+            Err(error) if self.key == "faults" => ConfigError::Faults { place, name, error },
+            _ => ConfigError::Value {
+                place,
+                name,
+                expected: self.values.to_owned(),
+                value: value.to_owned(),
+            },
+        }
+    }
 }
 
 const SWITCH: &str = "on or off";
@@ -283,6 +298,17 @@ pub enum ConfigError {
         /// The one that was probably meant.
         nearest: Option<String>,
     },
+    /// The faults are none.
+    #[error("{place}: {name}: {error}")]
+    Faults {
+        /// File and line, or "environment".
+        place: String,
+        /// The setting.
+        name: String,
+        /// What is wrong with them.
+        #[source]
+        error: FaultsError,
+    },
     /// The setting does not take this value.
     #[error("{place}: expected {name} to be {expected}, got '{value}'")]
     Value {
@@ -353,12 +379,7 @@ impl Config {
                 });
             };
             if (setting.set)(&mut config, value).is_none() {
-                return Err(ConfigError::Value {
-                    place: place(),
-                    name: name.clone(),
-                    expected: setting.values.to_owned(),
-                    value: value.clone(),
-                });
+                return Err(setting.refuses(place(), name.clone(), value));
             }
         }
         Ok(config)
@@ -420,10 +441,12 @@ impl Config {
             .strip_prefix(CONGESTION)
             .and_then(|rest| rest.strip_prefix('.'))
             .and_then(CcParam::from_name);
+        let place = || file.place(name.span().start);
         let expected = if let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) {
-            (setting.set)(self, text)
-                .is_none()
-                .then(|| setting.values.to_owned())
+            return match (setting.set)(self, text) {
+                Some(()) => Ok(()),
+                None => Err(setting.refuses(place(), key, text)),
+            };
         } else if let Some(parameter) = parameter {
             match text.parse() {
                 Ok(value) => self.dcqcn_params.set(parameter, value).err().map(|error| {
@@ -442,7 +465,7 @@ impl Config {
         match expected {
             None => Ok(()),
             Some(expected) => Err(ConfigError::Value {
-                place: file.place(name.span().start),
+                place: place(),
                 name: key,
                 expected,
                 value: text.to_string(),
@@ -498,7 +521,7 @@ impl File<'_> {
 }
 
 /// The known name that is most like `name`, if one is like it at all.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     known
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= candidate.len() / 3)

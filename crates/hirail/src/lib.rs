@@ -61,6 +61,13 @@
 //! let received = peer_cq.wait_polling(patience)?.ok()?;
 //! assert_eq!((received.wr_id, received.byte_len), (7, 5));
 //! assert_eq!(peer_mr.to_vec(0, 5), b"hello");
+//!
+//! // A WRITE with immediate data: memory and, with it, four bytes that say what to make of it.
+//! peer_qp.post_recv(8, &[])?;
+//! let length = 13u32.to_be_bytes();
+//! qp.post(&SendWr::write(3, &[mr.slice(..13)], peer_memory).with_imm(length))?;
+//! let received = peer_cq.wait_polling(patience)?.ok()?;
+//! assert_eq!(received.imm().map(u32::from_be_bytes), Some(13));
 //! # Ok(())
 //! # }
 //! ```
@@ -185,3 +192,8 @@ pub use verbs::wc::Wc;
 pub use verbs::work::SendWr as Send;
 pub use verbs::work::{Destination, Path, SendWr};
 pub use verbs::xrc::Xrcd;
+
+/// The program in docs/library.md compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct Library;

@@ -38,6 +38,8 @@ pub enum Kind {
     QpAttribute,
     /// Why a frame is refused.
     ParseReason,
+    /// Setting of the configuration.
+    Setting,
     /// Any other word.
     Term,
 }
@@ -59,6 +61,7 @@ impl Kind {
             Self::CmMessage => "connection management",
             Self::QpAttribute => "queue pair attribute",
             Self::ParseReason => "reason to refuse a frame",
+            Self::Setting => "setting",
             Self::Term => "term",
         }
     }

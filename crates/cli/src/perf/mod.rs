@@ -28,6 +28,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use hirail::Faults;
+use hirail::config::Config;
 
 use crate::number;
 use crate::outcome::{Error, Outcome};
@@ -173,11 +175,18 @@ impl ValueEnum for Goal {
     }
 }
 
-pub(crate) fn run(args: &Args, out: &mut Output) -> Result<Outcome, Error> {
+pub(crate) fn run(args: &Args, config: &Config, out: &mut Output) -> Result<Outcome, Error> {
     if args.second_process {
         return serve::first_process(&args.device);
     }
     args.check()?;
+    if !config.faults.is_perfect() {
+        let Faults { seed, .. } = config.faults;
+        eprintln!(
+            "hirail perf: faults on purpose: {} of seed {seed}",
+            config.faults
+        );
+    }
     if args.server {
         return serve::forever(args.port.unwrap_or(PORT), &args.device);
     }

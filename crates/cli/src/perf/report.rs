@@ -1,6 +1,6 @@
 //! What was measured, for people and for programs, from the same rows.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 use serde::Serialize;
 
 use crate::outcome::Error;
@@ -268,19 +268,25 @@ fn ratio(value: Option<f64>) -> String {
     value.map_or_else(String::new, |ratio| format!("{ratio:.2}x"))
 }
 
-/// Prints lines in aligned columns: those in `left` to the left, numbers to the right.
+/// Prints lines in aligned columns: those in `left` to the left, numbers to the right, and none that
+/// is empty throughout.
 pub(crate) fn table<const N: usize>(
     header: &[&str; N],
     lines: impl Iterator<Item = [String; N]>,
     left: &[usize],
     out: &mut Output,
 ) -> Result<(), Error> {
+    let lines: Vec<_> = lines.collect();
     let mut table = Table::new();
     table
         .load_preset(presets::NOTHING)
         .set_header(header)
-        .add_rows(lines);
+        .add_rows(&lines);
     for (number, column) in table.column_iter_mut().enumerate() {
+        // Such as the ratios of a measurement that is compared with nothing.
+        if lines.iter().all(|line| line[number].is_empty()) {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
         let right = !left.contains(&number);
         column.set_cell_alignment(if right {
             CellAlignment::Right

@@ -162,7 +162,12 @@ fn session(control: &mut Control, place: &Place) -> Result<(), Error> {
         };
         control.send(&answer.unwrap_or_else(|error| Answer::Failed(error.to_string())))?;
     }
-    Ok(())
+    // A client that is done has closed what it opened.
+    if ends.is_empty() {
+        Ok(())
+    } else {
+        control.is_alive()
+    }
 }
 
 fn nth(ends: &mut [Box<dyn Endpoint>], n: usize) -> Result<&mut Box<dyn Endpoint>, Error> {

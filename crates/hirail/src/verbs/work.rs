@@ -135,7 +135,9 @@ impl<'a> SendWr<'a> {
         }
     }
 
-    /// Adds immediate data to a SEND or WRITE. A WRITE takes a receive of the peer then.
+    /// Adds immediate data to a SEND or WRITE, which the peer finds in its completion
+    /// ([`Wc::imm`](crate::Wc)): four bytes as they travel, since a number would have to have an order
+    /// of its bytes; `7u32.to_be_bytes()` is one. A WRITE takes a receive of the peer then.
     ///
     /// # Panics
     /// On any other operation.

@@ -1,5 +1,6 @@
 //! Faults as text: `drop=1%,delay=50us`.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -58,6 +59,9 @@ pub enum FaultsError {
     /// An item is not a name and a value.
     #[error("expected faults such as 'drop=1%,delay=50us', got '{0}'")]
     NotAFault(String),
+    /// An item is given twice.
+    #[error("'{0}' is given twice")]
+    Twice(String),
     /// There is no such fault.
     #[error("unknown fault '{name}'{}", nearest.as_ref().map(|it| format!("; did you mean '{it}'?")).unwrap_or_default())]
     Unknown {
@@ -84,10 +88,17 @@ impl FromStr for Faults {
     /// Reads a list of faults; the seed stays 0.
     fn from_str(text: &str) -> Result<Self, FaultsError> {
         let mut faults = Self::default();
+        let mut seen = Vec::new();
         for item in text.split(',').map(str::trim) {
-            let (name, value) = item
-                .split_once('=')
-                .ok_or_else(|| FaultsError::NotAFault(item.to_owned()))?;
+            let (name, value) = item.split_once('=').ok_or_else(|| {
+                // Nothing between commas shows only where it stands.
+                let shown = if item.is_empty() { text } else { item };
+                FaultsError::NotAFault(shown.to_owned())
+            })?;
+            if seen.contains(&name) {
+                return Err(FaultsError::Twice(name.to_owned()));
+            }
+            seen.push(name);
             let Some((_, expected, _)) = FAULTS.iter().find(|(known, ..)| *known == name) else {
                 return Err(FaultsError::Unknown {
                     name: name.to_owned(),
@@ -103,6 +114,32 @@ impl FromStr for Faults {
             }
         }
         Ok(faults)
+    }
+}
+
+/// As it is read, without the seed.
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shares = [
+            ("drop", self.loss),
+            ("duplicate", self.duplication),
+            ("reorder", self.reordering),
+            ("corrupt", self.corruption),
+            ("ce", self.ce_mark),
+            ("rnr", self.not_ready),
+            ("kill", self.qp_failure),
+        ];
+        let shares = shares.into_iter().filter(|(_, share)| *share > 0.0);
+        let mut items: Vec<_> = shares
+            .map(|(name, share)| format!("{name}={share}"))
+            .collect();
+        if !self.delay.is_zero() {
+            items.push(format!("delay={}ns", self.delay.as_nanos()));
+        }
+        if let Some(Flap { down, every }) = self.flap {
+            items.push(format!("flap={}ns/{}ns", down.as_nanos(), every.as_nanos()));
+        }
+        f.write_str(&items.join(","))
     }
 }
 
@@ -184,7 +221,9 @@ mod tests {
             };
             let one: Faults = format!("{name}={value}").parse().expect("it is listed");
             assert!(!one.is_perfect(), "{name} does nothing");
+            assert_eq!(one.to_string().parse(), Ok(one), "{one}");
         }
+        assert_eq!(faults.to_string().parse(), Ok(faults));
     }
 
     #[test]
@@ -195,6 +234,11 @@ mod tests {
                 "drop",
                 "expected faults such as 'drop=1%,delay=50us', got 'drop'",
             ),
+            (
+                "drop=1%,",
+                "expected faults such as 'drop=1%,delay=50us', got 'drop=1%,'",
+            ),
+            ("drop=1%,delay=1ms,drop=2%", "'drop' is given twice"),
             ("dorp=1%", "unknown fault 'dorp'; did you mean 'drop'?"),
             (
                 "drop=101%",

@@ -57,6 +57,33 @@ static void to_the_end_and_on(void)
 	SAME(ibv_start_poll(cq, &attr), ENOENT);
 }
 
+static atomic_int entered;
+
+static void *enter(void *unused)
+{
+	start();
+	atomic_store(&entered, 1);
+	SAME(cq->wr_id, 2);
+	ibv_end_poll(cq);
+	return unused;
+}
+
+/* Who polls has the queue to himself until he ends it, though there is nothing more in it. */
+static void to_himself(void)
+{
+	pthread_t thread;
+	SAME(write_one(1), 0);
+	start();
+	SAME(ibv_next_poll(cq), ENOENT);
+	SAME(write_one(2), 0);
+	CHECK(!pthread_create(&thread, NULL, enter, NULL));
+	usleep(50000);
+	CHECK(!atomic_load(&entered));
+	SAME(cq->wr_id, 1);
+	ibv_end_poll(cq);
+	CHECK(!pthread_join(thread, NULL));
+}
+
 #define THREADS 4
 #define EACH 500
 
@@ -111,6 +138,7 @@ int main(void)
 	pair.b = make_side(context, IBV_QPT_RC);
 	join(pair.a.qp, pair.b.qp, USUAL);
 	to_the_end_and_on();
+	to_himself();
 	by_threads();
 	free_pair(&pair);
 	return 0;

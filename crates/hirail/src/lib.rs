@@ -162,7 +162,7 @@ mod verbs;
 
 pub use error::Error;
 pub use hirail_rnic::cq::{Arm, CqId, WcPayload};
-pub use hirail_rnic::event::AsyncEvent;
+pub use hirail_rnic::event::{AsyncEvent, Denial, Denied, Target};
 pub use hirail_rnic::mr::{Access, BindMw, MwType, Refusal};
 pub use hirail_rnic::qp::attr::{AddressVector, AttrMask, QpAttr};
 pub use hirail_rnic::srq::SrqId;

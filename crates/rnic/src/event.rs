@@ -2,7 +2,7 @@
 //! (`ibv_get_async_event(3)`).
 
 use hirail_vocab::AsyncEventKind;
-use hirail_wire::Qpn;
+use hirail_wire::{Operation, Qpn, Rkey};
 
 use crate::cq::CqId;
 use crate::srq::SrqId;
@@ -57,4 +57,45 @@ impl AsyncEvent {
             Self::DeviceFatal => AsyncEventKind::DeviceFatal,
         }
     }
+}
+
+/// A request of the peer that got nothing here. Told only where somebody asked for it
+/// ([`Device::report_denials`](crate::Device::report_denials)): the peer hears of it on the wire, but
+/// nobody here does who could say which call of the program it was that made it fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Denied {
+    /// The queue pair that the request was for.
+    pub qpn: Qpn,
+    /// What was asked for.
+    pub operation: Operation,
+    /// Why not.
+    pub why: Denial,
+    /// The memory that the request names, if it names any.
+    pub target: Option<Target>,
+}
+
+/// Memory as a request of the peer names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Its key.
+    pub rkey: Rkey,
+    /// Address of the first byte.
+    pub va: u64,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// Why a request of the peer got nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denial {
+    /// No receive work request was posted. A reliable peer tries again; others lose the message.
+    NotReady,
+    /// The key does not give access to this memory, or not in this way.
+    Access,
+    /// The message is longer than the receive work request has room.
+    TooLong,
+    /// The receive work request names memory that it may not use.
+    Receive,
+    /// The queue pair does not allow such a request, or the request is wrong in itself.
+    Request,
 }

@@ -379,6 +379,7 @@ impl Script {
                     self.line(format_args!("event {}", &name["IBV_EVENT_".len()..]));
                 }
                 Event::Completion(_) => self.line(format_args!("event for a CQ")),
+                Event::Denied(denied) => self.line(format_args!("denied: {:?}", denied.why)),
             }
         }
     }

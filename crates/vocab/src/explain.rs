@@ -5,8 +5,8 @@ use core::fmt;
 
 use crate::terms::TERMS;
 use crate::{
-    AsyncEventKind, CcParam, CcSide, Counter, DropReason, LinkKind, QpState, QpType, WcOpcode,
-    WcStatus,
+    AsyncEventKind, CcParam, CcSide, Counter, DropReason, FindingCode, LinkKind, QpState, QpType,
+    WcOpcode, WcStatus,
 };
 
 /// What sort of word something is.
@@ -40,6 +40,8 @@ pub enum Kind {
     ParseReason,
     /// Setting of the configuration.
     Setting,
+    /// Mistake that `hirail run --check` finds.
+    Finding,
     /// Any other word.
     Term,
 }
@@ -62,6 +64,7 @@ impl Kind {
             Self::QpAttribute => "queue pair attribute",
             Self::ParseReason => "reason to refuse a frame",
             Self::Setting => "setting",
+            Self::Finding => "finding of hirail run --check",
             Self::Term => "term",
         }
     }
@@ -126,6 +129,7 @@ enum Entry {
     QpType(QpType),
     Counter(Counter, Option<DropReason>),
     CcParam(CcParam),
+    Finding(FindingCode),
     Term(usize),
 }
 
@@ -147,6 +151,7 @@ fn entries() -> impl Iterator<Item = Entry> {
         .chain(WcOpcode::ALL.iter().copied().map(Entry::CompletionOpcode))
         .chain(CcParam::ALL.iter().copied().map(Entry::CcParam))
         .chain(counters)
+        .chain(FindingCode::ALL.iter().copied().map(Entry::Finding))
 }
 
 impl Entry {
@@ -160,6 +165,7 @@ impl Entry {
             Self::QpType(qp_type) => qp_type.name(),
             Self::Counter(counter, _) => counter.name(),
             Self::CcParam(param) => param.name(),
+            Self::Finding(code) => code.name(),
             Self::Term(index) => TERMS[index].word,
         }
     }
@@ -176,6 +182,7 @@ impl Entry {
             Self::QpType(qp_type) => vec![short(qp_type.name())],
             Self::Counter(_, reason) => reason.map(DropReason::name).into_iter().collect(),
             Self::CcParam(param) => param.debugfs_name().into_iter().collect(),
+            Self::Finding(_) => Vec::new(),
             Self::Term(index) => TERMS[index].aliases.to_vec(),
         }
     }
@@ -199,6 +206,7 @@ impl Entry {
             Self::QpType(qp_type) => (Kind::QpType, qp_type.meaning()),
             Self::Counter(counter, _) => (Kind::Counter, counter.meaning()),
             Self::CcParam(param) => (Kind::CcParam, param.meaning()),
+            Self::Finding(code) => (Kind::Finding, code.meaning()),
             Self::Term(index) => (TERMS[index].kind, TERMS[index].meaning),
         };
         Explanation {
@@ -253,6 +261,11 @@ impl Entry {
                 }
                 facts
             }
+            Self::Finding(code) => vec![
+                ("severity", code.severity().name().to_owned()),
+                ("matters", code.why().to_owned()),
+                ("remedy", code.remedy().to_owned()),
+            ],
             Self::Term(index) => match TERMS[index].aliases {
                 [] => Vec::new(),
                 aliases => vec![("also", aliases.join(", "))],

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use hirail_rnic::cq::CqId;
-use hirail_rnic::event::AsyncEvent;
+use hirail_rnic::event::{AsyncEvent, Denied};
 use hirail_rnic::mcast::GroupChange;
 use hirail_rnic::{Device, DeviceConfig, Event, Host, Instant, Qp};
 
@@ -79,6 +79,9 @@ pub trait Notify: Send + Sync {
 /// Who is told of asynchronous events in place of the queue.
 type AsyncHandler = Box<dyn Fn(AsyncEvent) + Send + Sync>;
 
+/// Who is told of requests of peers that got nothing.
+type DenialHandler = Box<dyn Fn(Denied) + Send + Sync>;
+
 /// Who looks at asynchronous events before the user does. Called with the driver in hand.
 pub(crate) trait Observe: Send + Sync {
     fn observe(&self, event: &AsyncEvent);
@@ -100,6 +103,7 @@ pub(crate) struct Rnic {
     /// Asynchronous events not fetched yet.
     pub(crate) events: crate::verbs::event::EventQueue,
     async_handler: OnceLock<AsyncHandler>,
+    denial_handler: OnceLock<DenialHandler>,
     pub(crate) progress: progress::Handle,
 }
 
@@ -124,6 +128,7 @@ impl Rnic {
             observer: RwLock::new(None),
             events: crate::verbs::event::EventQueue::new()?,
             async_handler: OnceLock::new(),
+            denial_handler: OnceLock::new(),
             progress,
         });
         thread.spawn(Arc::downgrade(&rnic))?;
@@ -223,6 +228,11 @@ impl Rnic {
                     }
                 }
                 Event::Async(event) => self.raise(event),
+                Event::Denied(denied) => {
+                    if let Some(handler) = self.denial_handler.get() {
+                        handler(denied);
+                    }
+                }
             }
         }
     }
@@ -288,6 +298,13 @@ impl Rnic {
     /// Tells `handler` of asynchronous events from now on. The first one stays.
     pub(crate) fn set_async_handler(&self, handler: AsyncHandler) {
         let _ = self.async_handler.set(handler);
+    }
+
+    /// Tells `handler` of requests of peers that got nothing from now on. The first one stays.
+    pub(crate) fn set_denial_handler(&self, handler: DenialHandler) {
+        if self.denial_handler.set(handler).is_ok() {
+            self.device.report_denials();
+        }
     }
 
     /// Shows asynchronous events to `observer` as well, in place of the one before.

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use hirail_rnic::event::AsyncEvent;
+use hirail_rnic::event::{AsyncEvent, Denied};
 use hirail_rnic::{GidEntry, Limits};
 use hirail_vocab::CounterSnapshot;
 use hirail_wire::{Gid, PathMtu};
@@ -194,6 +194,13 @@ impl Context {
     /// not call into it. The first handler stays.
     pub fn handle_async_events(&self, handler: impl Fn(AsyncEvent) + Send + Sync + 'static) {
         self.rnic().set_async_handler(Box::new(handler));
+    }
+
+    /// Tells `handler` of requests of peers that got nothing here, from now on: what no completion
+    /// and no event says in full. It is called from any thread that drives the device, and must not
+    /// call into it. The first handler stays.
+    pub fn handle_denials(&self, handler: impl Fn(Denied) + Send + Sync + 'static) {
+        self.rnic().set_denial_handler(Box::new(handler));
     }
 
     /// A new completion channel: a descriptor that becomes readable when an armed completion queue

@@ -18,7 +18,7 @@ use hirail_wire::{Gid, PathMtu, Qpn};
 
 use crate::config::{DeviceConfig, GidEntry};
 use crate::cq::{Cq, CqId, Cqe};
-use crate::event::AsyncEvent;
+use crate::event::{AsyncEvent, Denied};
 use crate::host::{Host, Lock, ReadMostly};
 use crate::mcast::{GroupLimits, GroupTable};
 use crate::mr::{KeyTable, PdId};
@@ -78,6 +78,8 @@ pub enum Event<H: Host> {
     Completion(Arc<CompletionQueue<H>>),
     /// An asynchronous event.
     Async(AsyncEvent),
+    /// A request of the peer that got nothing, where that is asked for.
+    Denied(Denied),
 }
 
 /// What a timer of the engine belongs to.
@@ -143,6 +145,8 @@ pub struct Device<H: Host> {
     schedule: H::Lock<Schedule<H>>,
     /// There may be events in the schedule; changed under its lock.
     has_events: AtomicBool,
+    /// Somebody wants to know which requests of peers got nothing.
+    reports_denials: AtomicBool,
     dependents: H::Lock<Dependents>,
 }
 
@@ -183,6 +187,7 @@ impl<H: Host> Device<H> {
             windows: Lock::new(BTreeMap::new()),
             schedule: Lock::new(Schedule::new()),
             has_events: AtomicBool::new(false),
+            reports_denials: AtomicBool::new(false),
             dependents: Lock::new(Dependents::default()),
             config,
         }
@@ -226,6 +231,19 @@ impl<H: Host> Device<H> {
     /// Tells the user of an asynchronous event.
     pub fn raise(&self, event: AsyncEvent) {
         self.raise_event(Event::Async(event));
+    }
+
+    /// From now on tells which requests of peers got nothing ([`Event::Denied`]).
+    pub fn report_denials(&self) {
+        self.reports_denials.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells of a request that got nothing, where somebody wants to know.
+    #[cold]
+    pub(crate) fn deny(&self, denied: impl FnOnce() -> Denied) {
+        if self.reports_denials.load(Ordering::Relaxed) {
+            self.raise_event(Event::Denied(denied()));
+        }
     }
 
     fn raise_event(&self, event: Event<H>) {
@@ -367,7 +385,7 @@ impl<H: Host> Event<H> {
     pub fn async_kind(&self) -> Option<AsyncEventKind> {
         match self {
             Self::Async(event) => Some(event.kind()),
-            Self::Completion(_) => None,
+            Self::Completion(_) | Self::Denied(_) => None,
         }
     }
 }

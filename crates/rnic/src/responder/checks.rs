@@ -6,7 +6,7 @@ use hirail_vocab::WcStatus;
 use hirail_wire::{AtomicEth, Ext, FlushRange, Headers, NakCode, Operation, Qpn, Reth, Rkey};
 
 use super::{Open, take_receive};
-use crate::event::AsyncEvent;
+use crate::event::{AsyncEvent, Denial};
 use crate::host::{Host, Payload, ReadMostly, Region};
 use crate::mr::{Access, PdId, Slice};
 use crate::qp::{Cx, Inner};
@@ -59,6 +59,21 @@ pub(super) enum Refuse {
     NotReady,
     /// For good.
     Fatal(Fatal),
+}
+
+impl Refuse {
+    /// The same for who watches.
+    pub(super) fn why(&self) -> Denial {
+        match self {
+            Self::NotReady => Denial::NotReady,
+            Self::Fatal(fatal) => match (fatal.nak, fatal.receive) {
+                (NakCode::RemoteAccessError, _) => Denial::Access,
+                (NakCode::RemoteOperationalError, _) => Denial::Receive,
+                (_, Some(WcStatus::LocLenErr)) => Denial::TooLong,
+                _ => Denial::Request,
+            },
+        }
+    }
 }
 
 /// A refusal that ends the connection.

@@ -10,6 +10,7 @@ use hirail_wire::{Ext, Headers};
 use super::{finish_receive_with, receive_pd, take_receive};
 use crate::cq::WcPayload;
 use crate::device::PacketMeta;
+use crate::event::{Denial, Denied};
 use crate::host::{Host, Payload, Region};
 use crate::qp::state::Capabilities;
 use crate::qp::{Cx, Inner};
@@ -40,7 +41,16 @@ pub(crate) fn handle_datagram<H: Host>(
     if payload.len() > cx.device.port_mtu().bytes() as usize {
         return Err(DropReason::UdTooLong);
     }
+    let deny = |why| {
+        cx.device.deny(|| Denied {
+            qpn: cx.qp.qpn,
+            operation: headers.opcode().operation(),
+            why,
+            target: None,
+        });
+    };
     if !take_receive(cx, q, None) {
+        deny(Denial::NotReady);
         return Err(DropReason::UdNoReceiveWqe);
     }
     let bytes = GRH_BYTES + payload.len() as u32;
@@ -49,6 +59,7 @@ pub(crate) fn handle_datagram<H: Host>(
     if sgl::total(wqe.sges) < u64::from(bytes) {
         // The WQE stays for the next datagram.
         q.responder.keep_receive();
+        deny(Denial::TooLong);
         return Err(DropReason::UdTooLong);
     }
     let grh = network_header(meta, headers.ib_len(payload.len()));

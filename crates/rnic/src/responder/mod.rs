@@ -18,7 +18,7 @@ use hirail_wire::{Ext, Headers, Msn, NakCode, Operation, Psn, Rkey};
 
 use crate::cq::{Cqe, WcPayload};
 use crate::device::{CompletionQueue, SharedReceiveQueue};
-use crate::event::AsyncEvent;
+use crate::event::{AsyncEvent, Denied, Target};
 use crate::host::{Host, Payload, ReadMostly, Region};
 use crate::mr::PdId;
 use crate::planted::{self, Bug};
@@ -210,6 +210,7 @@ fn reliable<H: Host>(
             Ok(())
         }
         Err(Refuse::NotReady) => {
+            deny(cx, q, headers, &Refuse::NotReady);
             cx.count(Counter::OutOfBuffer);
             cx.count(Counter::SendRnrErr);
             q.responder.silence = Silence::AfterRnrNak;
@@ -221,7 +222,7 @@ fn reliable<H: Host>(
             Ok(())
         }
         Err(Refuse::Fatal(fatal)) => {
-            fail(cx, q, fatal);
+            fail(cx, q, headers, fatal);
             Ok(())
         }
     }
@@ -362,6 +363,7 @@ fn unreliable<H: Host>(
             Ok(())
         }
         Err(refuse) => {
+            deny(cx, q, headers, &refuse);
             break_message(cx, q);
             Err(match refuse {
                 Refuse::NotReady => DropReason::UcNoReceiveWqe,
@@ -476,7 +478,7 @@ fn execute<H: Host>(
     };
     match outcome {
         Ok(()) => accepted(cx, q, headers, packets),
-        Err(fatal) => fail(cx, q, fatal),
+        Err(fatal) => fail(cx, q, headers, fatal),
     }
 }
 
@@ -669,7 +671,10 @@ fn receive_pd<H: Host>(cx: Cx<'_, H>, q: &Inner<H>) -> PdId {
 }
 
 /// Refuses a request for good: the NAK goes out, the QP is in error.
-fn fail<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, fatal: Fatal) {
+fn fail<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, headers: &Headers, fatal: Fatal) {
+    let refuse = Refuse::Fatal(fatal);
+    deny(cx, q, headers, &refuse);
+    let Refuse::Fatal(fatal) = refuse else { return };
     match fatal.nak {
         NakCode::InvalidRequest => cx.count(Counter::RespRemoteInvalidRequest),
         NakCode::RemoteAccessError => cx.count(Counter::RespRemoteAccessErrors),
@@ -697,4 +702,40 @@ fn fail<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, fatal: Fatal) {
     if q.responder.answers.has_jobs() {
         q.schedule(cx, Work::Responses);
     }
+}
+
+/// Tells who wants to know that the peer's request got nothing. One that was starved on purpose says
+/// nothing about the program.
+#[cold]
+fn deny<H: Host>(cx: Cx<'_, H>, q: &Inner<H>, headers: &Headers, refuse: &Refuse) {
+    if q.responder.starved {
+        return;
+    }
+    let write = &q.responder.write;
+    let operation = headers.opcode().operation();
+    let target = match *headers.ext() {
+        Ext::Atomic(atomic) => Some(Target {
+            rkey: atomic.rkey,
+            va: atomic.va,
+            length: 8,
+        }),
+        ext => match ext.reth() {
+            Some(reth) => Some(Target {
+                rkey: reth.rkey,
+                va: reth.va,
+                length: reth.length,
+            }),
+            None => operation.is_write().then_some(Target {
+                rkey: write.rkey,
+                va: write.va,
+                length: write.left,
+            }),
+        },
+    };
+    cx.device.deny(|| Denied {
+        qpn: cx.qp.qpn,
+        operation,
+        why: refuse.why(),
+        target,
+    });
 }

@@ -8,7 +8,7 @@ use hirail_wire::{
 };
 
 use super::answers::{Answer, Kind, Tail};
-use crate::event::AsyncEvent;
+use crate::event::{AsyncEvent, Denial, Denied, Target};
 use crate::host::{Host, ReadMostly};
 use crate::mr::Access;
 use crate::planted::{self, Bug};
@@ -63,6 +63,16 @@ pub(crate) fn offer<H: Host>(cx: Cx<'_, H>, q: &mut Inner<H>, budget: Budget, ru
                     Ok(slice) => run.push_memory(slice),
                     Err(_) => {
                         if run.is_empty() {
+                            cx.device.deny(|| Denied {
+                                qpn: cx.qp.qpn,
+                                operation: Operation::ReadRequest,
+                                why: Denial::Access,
+                                target: Some(Target {
+                                    rkey,
+                                    va,
+                                    length: len,
+                                }),
+                            });
                             refuse(cx, q);
                         }
                         return;

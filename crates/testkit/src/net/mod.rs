@@ -301,6 +301,7 @@ impl Net {
             match event {
                 Event::Async(event) => node.events.push_back(event),
                 Event::Completion(cq) => node.notified.push_back(cq.id),
+                Event::Denied(_) => {}
             }
         }
     }

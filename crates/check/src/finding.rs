@@ -30,6 +30,8 @@ pub struct Finding {
     pub traces: Vec<Trace>,
     /// How often.
     pub count: u64,
+    /// It has been taken before, with another count.
+    pub is_known: bool,
 }
 
 /// All findings of a process.
@@ -82,6 +84,7 @@ impl Findings {
             message,
             traces,
             count,
+            is_known: false,
         });
         self.taken.push(0);
         self.news.push(place);
@@ -97,12 +100,13 @@ impl Findings {
         let mut news = std::mem::take(&mut self.news);
         news.sort_unstable();
         news.dedup();
-        for &place in &news {
+        let take = |place: usize| {
             self.taken[place] = self.all[place].count;
-        }
-        news.into_iter()
-            .map(|place| self.all[place].clone())
-            .collect()
+            let taken = self.all[place].clone();
+            self.all[place].is_known = true;
+            taken
+        };
+        news.into_iter().map(take).collect()
     }
 
     /// Makes news of every count that has grown since it was taken.

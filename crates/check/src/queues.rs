@@ -35,12 +35,6 @@ pub struct QpInit {
     pub srq: Option<u64>,
     /// Send requests at most.
     pub max_send_wr: u32,
-    /// Entries of a send request at most.
-    pub max_send_sge: u32,
-    /// Inline bytes at most.
-    pub max_inline_data: u32,
-    /// Entries of a receive request at most.
-    pub max_recv_sge: u32,
 }
 
 /// What a send request does.

@@ -44,6 +44,8 @@ pub struct Config {
     pub pcap: Option<PathBuf>,
     /// Folder in which each device leaves its counters.
     pub stat: Option<PathBuf>,
+    /// Folder into which the C libraries write mistakes that programs make.
+    pub check: Option<PathBuf>,
     /// Faults on purpose.
     pub faults: Faults,
     /// Loss recovery of new queue pairs.
@@ -136,6 +138,14 @@ pub const SETTINGS: &[Setting] = &[
                   process; none",
         values: "a path",
         set: |config, text| (!text.is_empty()).then(|| config.stat = Some(PathBuf::from(text))),
+    },
+    Setting {
+        key: "check",
+        variable: "HIRAIL_CHECK",
+        meaning: "folder into which programs of the C verbs write what they do wrong with them, as \
+                  'hirail run --check' sets it (docs/check.md); none",
+        values: "a path",
+        set: |config, text| (!text.is_empty()).then(|| config.check = Some(PathBuf::from(text))),
     },
     Setting {
         key: "faults",

@@ -6,6 +6,7 @@ use core::net::Ipv4Addr;
 use hirail::{AddressVector, Gid, Pd};
 
 use crate::abi;
+use crate::check::{self, Kind};
 use crate::context::ContextObject;
 use crate::entry::{Object, device, number, pointer, status};
 use crate::errno::Errno;
@@ -83,7 +84,8 @@ pub(crate) unsafe extern "C" fn create_ah(
             vector,
             pd: domain.pd.clone(),
         };
-        Ok(object.into_public())
+        let object = object.into_public();
+        Ok(check::made(context, Kind::Ah, object, "AH"))
     })
 }
 
@@ -92,6 +94,7 @@ pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut abi::Ah) -> c_int {
     // SAFETY: a handle of the caller's, and the device that it belongs to.
     let context = unsafe { device(&raw const (*ah).context) };
     status(context, || {
+        check::going(Kind::Ah, ah);
         // SAFETY: the caller gives it up, once.
         drop(unsafe { AhObject::take(ah) });
         Ok(())

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hirail::AsyncEvent;
 
 use crate::abi;
+use crate::check::{self, Kind};
 use crate::context::ContextObject;
 use crate::cq::CqObject;
 use crate::entry::{Object, without_device};
@@ -106,14 +107,22 @@ impl AsyncEvents {
 ///
 /// # Safety
 /// The object exists, or it is an event of no object.
-unsafe fn with_owner(event: &abi::AsyncEvent, job: impl Fn(&crate::events::Acknowledgements)) {
+unsafe fn with_owner(
+    event: &abi::AsyncEvent,
+    job: impl Fn(&crate::events::Acknowledgements, Kind, *const ()),
+) {
+    let element: *const () = ptr::with_exposed_provenance(event.element);
     // IBV_EVENT_CQ_ERR; SRQ_ERR and SRQ_LIMIT_REACHED; QP_FATAL to PATH_MIG_ERR and LAST_WQE_REACHED.
     // SAFETY: as required of the caller.
     unsafe {
         match event.event_type {
-            0 => job(&CqObject::of(ptr::with_exposed_provenance(event.element)).async_events),
-            14 | 15 => job(&SrqObject::of(ptr::with_exposed_provenance(event.element)).events),
-            1..=7 | 16 => job(&QpObject::of(ptr::with_exposed_provenance(event.element)).events),
+            0 => job(
+                &CqObject::of(element.cast()).async_events,
+                Kind::Cq,
+                element,
+            ),
+            14 | 15 => job(&SrqObject::of(element.cast()).events, Kind::Srq, element),
+            1..=7 | 16 => job(&QpObject::of(element.cast()).events, Kind::Qp, element),
             _ => {}
         }
     }
@@ -134,7 +143,10 @@ pub(crate) unsafe extern "C" fn get_async_event(
         // The object exists: events of those that are destroyed are withdrawn first.
         // SAFETY: as said.
         let taken = context.events.queue.take(|event| unsafe {
-            with_owner(event, crate::events::Acknowledgements::taken);
+            with_owner(event, |acks, kind, object| {
+                acks.taken();
+                check::event(kind, object);
+            });
         });
         match taken {
             Ok(taken) => {
@@ -155,6 +167,11 @@ pub(crate) unsafe extern "C" fn ack_async_event(event: *mut abi::AsyncEvent) {
     without_device((), || {
         // SAFETY: an event that `get_async_event` gave; its object waits to be destroyed until it is
         // acknowledged.
-        unsafe { with_owner(&*event, |acks| acks.acknowledged(1)) }
+        unsafe {
+            with_owner(&*event, |acks, kind, object| {
+                check::acknowledged(kind, object, 1);
+                acks.acknowledged(1);
+            })
+        }
     });
 }

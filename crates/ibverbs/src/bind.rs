@@ -7,6 +7,7 @@ use hirail::{Access, BindMw, Mw, MwType, Rkey};
 
 use crate::abi;
 use crate::abi::opcode;
+use crate::check::{self, Kind};
 use crate::entry::{Object, device, pointer, status};
 use crate::errno::Errno;
 use crate::pd::PdObject;
@@ -43,7 +44,9 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut abi::Pd, kind: c_int) -> *mut 
             handle: rkey >> 8,
             kind,
         };
-        Ok(MwObject { public, mw }.into_public())
+        let object = MwObject { public, mw }.into_public();
+        check::window(context, object, rkey);
+        Ok(object)
     })
 }
 
@@ -52,6 +55,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut abi::Mw) -> c_int {
     // SAFETY: a window of the caller's, and the device that it belongs to.
     let context = unsafe { device(&raw const (*mw).context) };
     status(context, || {
+        check::going(Kind::Mw, mw);
         // SAFETY: the caller gives it up, once.
         drop(unsafe { MwObject::take(mw) });
         Ok(())

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use std::sync::Arc;
 
 use crate::abi;
+use crate::check::{self, Kind};
 use crate::context::ContextObject;
 use crate::cq::CqObject;
 use crate::entry::{Object, device, number, pointer, status};
@@ -39,7 +40,13 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
             fd: events.fd(),
             refcnt: AtomicI32::new(0),
         };
-        Ok(ChannelObject { public, events }.into_public())
+        let object = ChannelObject { public, events }.into_public();
+        Ok(check::made(
+            context,
+            Kind::Channel,
+            object,
+            "completion channel",
+        ))
     })
 }
 
@@ -56,6 +63,7 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut abi::CompChan
         if object.public.refcnt.load(Ordering::Acquire) > 0 {
             return Err(Errno::BUSY);
         }
+        check::going(Kind::Channel, channel);
         // SAFETY: the caller gives it up, once.
         drop(unsafe { ChannelObject::take(channel) });
         Ok(())
@@ -91,6 +99,7 @@ pub(crate) unsafe extern "C" fn get_cq_event(
             cq.write(found);
             cq_context.write((*found).cq_context);
         }
+        check::event(Kind::Cq, found);
         Ok(0)
     })
 }
@@ -101,5 +110,6 @@ pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut abi::Cq, count: c_uint) {
     let object = unsafe { CqObject::of(cq) };
     let completed = &object.public.cq.comp_events_completed;
     completed.fetch_add(count, Ordering::Relaxed);
+    check::acknowledged(Kind::Cq, cq, count);
     object.events.acknowledged(count);
 }

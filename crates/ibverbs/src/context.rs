@@ -12,7 +12,7 @@ use crate::device::DeviceObject;
 use crate::entry::without_device;
 use crate::errno::Errno;
 use crate::shared::{self, Shared};
-use crate::{abi, bind, cq, dm, ex, file, poll, post, query, srq, xrc};
+use crate::{abi, bind, check, cq, dm, ex, file, poll, post, query, srq, xrc};
 
 /// An open device. C programs have pointers to `public`; inline functions look in front of it.
 #[repr(C)]
@@ -68,6 +68,7 @@ impl ContextObject {
         let hirail = hirail::Context::open(&device.interface().name).map_err(said)?;
         let command = file::in_memory(c"hirail-device", 0)?;
         let shared = Shared::new(device, hirail, command.as_fd())?;
+        check::opened(&shared);
         Ok(Self::hand_out(shared, command))
     }
 
@@ -142,6 +143,7 @@ pub(crate) unsafe extern "C" fn close_device(context: *mut abi::Context) -> c_in
             let start = context.byte_sub(offset_of!(ContextObject, public));
             Box::from_raw(start.cast::<ContextObject>())
         };
+        check::closing(&object.shared);
         if object.shared.has_failed() {
             // Threads may be anywhere: what they use stays.
             let _ = ManuallyDrop::new(object);

@@ -12,6 +12,7 @@ use hirail::{Cq, CqId, Notify, Wc};
 use crate::abi;
 use crate::async_event::Subject;
 use crate::channel::ChannelObject;
+use crate::check::{self, Kind};
 use crate::context::ContextObject;
 use crate::entry::{Object, device, pointer, status};
 use crate::errno::Errno;
@@ -125,6 +126,7 @@ pub(crate) unsafe fn create(context: &ContextObject, init: &CqInit) -> Result<*m
     context
         .events
         .add(Subject::Cq(id), public.expose_provenance());
+    check::cq(context, public, id, cqe);
     Ok(public)
 }
 
@@ -165,12 +167,15 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut abi::Cq) -> c_int {
         if let Some(teller) = &object.teller {
             let address = cq.expose_provenance();
             teller.events.withdraw(|event| *event == address);
-            object.events.wait();
+            object.events.wait(|owed| check::waits(Kind::Cq, cq, owed));
             // SAFETY: channels stay while queues tell their events there.
             let channel = unsafe { ChannelObject::of(object.public.cq.channel) };
             channel.public.refcnt.fetch_sub(1, Ordering::AcqRel);
         }
-        object.async_events.wait();
+        object
+            .async_events
+            .wait(|owed| check::waits(Kind::Cq, cq, owed));
+        check::going(Kind::Cq, cq);
         // SAFETY: the caller gives it up, once; nobody can name it any more.
         drop(unsafe { CqObject::take(cq) });
         Ok(())
@@ -185,6 +190,7 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut abi::Cq, cqe: c_int) -> c_int
         let entries = u32::try_from(cqe).map_err(|_| Errno::INVALID)?;
         object.cq.resize(entries)?;
         object.public.cq.cqe.store(cqe, Ordering::Relaxed);
+        check::resized(cq, entries);
         Ok(())
     })
 }

@@ -300,6 +300,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
             pd,
             addr: core::ptr::null_mut(),
             length,
+            iova: 0,
         };
         let owner = Owner::Device {
             _registered: Registered::new(memory),

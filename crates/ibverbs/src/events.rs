@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::check;
 use crate::errno::Errno;
 
 /// A queue of events.
@@ -127,9 +128,20 @@ impl Acknowledgements {
         self.change(-i64::from(count));
     }
 
-    /// Waits until all are acknowledged.
-    pub(crate) fn wait(&self) {
+    /// Waits until all are acknowledged. Where calls are checked, `overdue` is told how many are not,
+    /// should that take long.
+    pub(crate) fn wait(&self, overdue: impl FnOnce(i64)) {
         let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *owed > 0 && check::on().is_some() {
+            let late = self
+                .changed
+                .wait_timeout_while(owed, check::PATIENCE, |owed| *owed > 0);
+            let count = *late.unwrap_or_else(PoisonError::into_inner).0;
+            if count > 0 {
+                overdue(count);
+            }
+            owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
+        }
         while *owed > 0 {
             owed = self
                 .changed
@@ -204,11 +216,11 @@ mod tests {
     #[test]
     fn who_destroys_waits_for_acknowledgements() {
         let acknowledgements = Acknowledgements::default();
-        acknowledgements.wait();
+        acknowledgements.wait(|_| {});
         acknowledgements.taken();
         acknowledgements.taken();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| acknowledgements.wait());
+            let waiting = scope.spawn(|| acknowledgements.wait(|_| {}));
             acknowledgements.acknowledged(1);
             assert!(!waiting.is_finished());
             acknowledgements.acknowledged(1);

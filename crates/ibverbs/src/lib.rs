@@ -13,6 +13,7 @@
 //! | `pd`, `mr`, `register`, `bind`, `cq`, `channel`, `qp`, `srq`, `xrc`, `ah` | objects |
 //! | `post`, `poll`, `ex` | the data path: pointers in the objects lead here |
 //! | `events`, `async_event` | events behind descriptors |
+//! | `check` | what `hirail run --check` sees of it all |
 //!
 //! Everything is done by the library `hirail`; here are only the shapes of C.
 
@@ -25,6 +26,7 @@ mod async_event;
 mod bind;
 mod bridge;
 mod channel;
+mod check;
 mod context;
 mod cq;
 mod device;

@@ -6,6 +6,7 @@ use core::ptr;
 use hirail::{Access, Mr};
 
 use crate::abi;
+use crate::check;
 use crate::context::ContextObject;
 use crate::dm::Registered;
 use crate::entry::{Object, device, pointer, status};
@@ -44,6 +45,8 @@ pub(crate) struct Place {
     pub(crate) pd: *mut abi::Pd,
     pub(crate) addr: *mut c_void,
     pub(crate) length: usize,
+    /// What its first byte is called in requests.
+    pub(crate) iova: u64,
 }
 
 impl MrObject {
@@ -71,6 +74,11 @@ impl MrObject {
             owner,
         };
         let public = object.into_public();
+        // SAFETY: it was just made.
+        let object = unsafe { Self::of(public) };
+        if let Some(mr) = &object.mr {
+            check::registered(context, &object.public, mr, place.iova);
+        }
         handles.add(Kind::Mr, handle, public.expose_provenance());
         public
     }
@@ -114,7 +122,12 @@ pub(crate) unsafe fn register(
         // SAFETY: who registers memory through the verbs answers for it: it is changed by peers from
         // now on, and accessed by the program as the verbs demand, until it is deregistered.
         let mr = unsafe { domain.pd.register_raw_at(addr.cast(), length, iova, access) }?;
-        let place = Place { pd, addr, length };
+        let place = Place {
+            pd,
+            addr,
+            length,
+            iova,
+        };
         Ok(MrObject::hand_out(context, place, mr, Owner::Program))
     })
 }
@@ -160,12 +173,14 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut abi::Mr) -> c_int {
     // SAFETY: a region of the caller's, and the device that it belongs to.
     let context = unsafe { device(&raw const (*mr).context) };
     status(context, || {
+        check::deregistering(mr);
         // SAFETY: the caller gives it up and nobody else uses it; if it is refused, it stays.
         let object = unsafe { &mut *mr.cast::<MrObject>() };
         let registered = object.mr.as_mut().ok_or(Errno::INVALID)?;
         registered.deregister()?;
         let handles = &context.shared().handles;
         handles.remove(Kind::Mr, object.public.handle);
+        check::deregistered(mr);
         // SAFETY: as said; once.
         drop(unsafe { MrObject::take(mr) });
         Ok(())
@@ -267,6 +282,13 @@ pub(crate) unsafe extern "C" fn rereg_mr(
             }
             object.public.lkey = registered.lkey().value();
             object.public.rkey = registered.rkey().value();
+            check::deregistered(mr);
+            let iova = if registered.access().contains(Access::ZERO_BASED) {
+                0
+            } else {
+                object.public.addr.addr() as u64
+            };
+            check::registered(context, &object.public, registered, iova);
         }
         Ok(())
     });

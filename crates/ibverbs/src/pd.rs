@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use hirail::Pd;
 
 use crate::abi;
+use crate::check;
 use crate::context::ContextObject;
 use crate::entry::{Object, device, pointer, status};
 use crate::errno::Errno;
@@ -58,7 +59,7 @@ impl PdObject {
         };
         let public = object.into_public();
         handles.add(Kind::Pd, handle, public.expose_provenance());
-        public
+        check::made(context, check::Kind::Pd, public, "PD")
     }
 }
 
@@ -88,6 +89,7 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut abi::Pd) -> c_int {
         }
         let handles = &context.shared().handles;
         handles.remove(Kind::Pd, object.public.handle);
+        check::going(check::Kind::Pd, pd);
         // SAFETY: the caller gives it up, once.
         drop(unsafe { PdObject::take(pd) });
         Ok(())

@@ -6,6 +6,7 @@ use hirail::{Arm, Wc, WcPayload};
 
 use crate::abi;
 use crate::abi::wc_flags;
+use crate::check;
 use crate::cq::CqObject;
 use crate::entry::{Object, count, device, status};
 use crate::errno::Errno;
@@ -28,6 +29,9 @@ pub(crate) unsafe extern "C" fn poll_cq(
                 next = next.add(1);
             }
         })?;
+        // SAFETY: so many were written.
+        let told = (0..taken).map(|place| check::completion(unsafe { &*completions.add(place) }));
+        check::polled(context, cq, told);
         Ok(taken as c_int)
     })
 }

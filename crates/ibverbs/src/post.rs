@@ -11,6 +11,7 @@ use crate::abi;
 use crate::abi::{opcode, send_flags};
 use crate::ah::AhObject;
 use crate::bind;
+use crate::check::{self, Kind};
 use crate::entry::{Object, device, status};
 use crate::errno::Errno;
 use crate::pd::PdObject;
@@ -180,17 +181,20 @@ unsafe fn queue(object: &QpObject, wr: *const abi::SendWr) -> Result<(), Errno> 
         } else {
             None
         };
-        (&*wr, operation(wr)?, ud)
+        let qp = &raw const object.public.qp;
+        let op = operation(wr).inspect_err(|errno| check::refused(qp, "an operation", *errno))?;
+        (&*wr, op, ud)
     };
     let post = |data: SendData<'_>| {
-        object.qp.queue(&SendWr {
+        let wr_of = SendWr {
             wr_id: request.wr_id,
             op,
             flags: flags(request.send_flags),
             data,
             ud,
             xrc_srqn: request.xrc_srqn,
-        })?;
+        };
+        check::send(object, &wr_of, || object.qp.queue(&wr_of))?;
         if let SendOp::BindMw(bound) = op {
             // SAFETY: a whole request, so the window is the caller's.
             unsafe { bind::renamed((*wr.cast::<Bind>()).part.mw, bound.rkey().value()) };
@@ -316,7 +320,9 @@ pub(crate) unsafe extern "C" fn post_recv(
     unsafe {
         let (object, context) = (QpObject::of(qp), device(&raw const (*qp).context));
         post_receives(context, first, bad, |wr_id, sges| {
-            object.qp.queue_recv(wr_id, sges)
+            check::receive(Kind::Qp, qp, wr_id, sges, || {
+                object.qp.queue_recv(wr_id, sges)
+            })
         })
     }
 }
@@ -331,7 +337,9 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     unsafe {
         let (object, context) = (SrqObject::of(srq), device(&raw const (*srq).context));
         post_receives(context, first, bad, |wr_id, sges| {
-            object.srq.queue_recv(wr_id, sges)
+            check::receive(Kind::Srq, srq, wr_id, sges, || {
+                object.srq.queue_recv(wr_id, sges)
+            })
         })
     }
 }

@@ -13,6 +13,7 @@ use hirail_rnic::qp::attr::MigrationState;
 use crate::abi;
 use crate::ah;
 use crate::async_event::Subject;
+use crate::check::{self, Kind};
 use crate::context::ContextObject;
 use crate::cq::CqObject;
 use crate::entry::{Object, device, pointer, status};
@@ -71,6 +72,11 @@ pub(crate) fn transport(code: c_int) -> Result<QpType, Errno> {
 }
 
 impl QpObject {
+    /// Whether all requests make completions.
+    pub(crate) fn signals_all(&self) -> bool {
+        self.sq_sig_all != 0
+    }
+
     /// Hands out a queue pair.
     pub(crate) fn hand_out(context: &ContextObject, qp: Qp, making: &QpMaking) -> *mut abi::Qp {
         let base = &making.base;
@@ -105,6 +111,9 @@ impl QpObject {
         context
             .events
             .add(Subject::Qp(qpn), public.expose_provenance());
+        // SAFETY: it was just made.
+        let object = unsafe { Self::of(public) };
+        check::qp(context, public, &object.qp, &object.cap);
         public
     }
 }
@@ -211,7 +220,8 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut abi::Qp) -> c_int {
         }
         let subject = Subject::Qp(object.qp.qpn().value());
         context.events.remove(subject, qp.expose_provenance());
-        object.events.wait();
+        object.events.wait(|owed| check::waits(Kind::Qp, qp, owed));
+        check::going(Kind::Qp, qp);
         // SAFETY: the caller gives it up, once; nobody can name it any more.
         drop(unsafe { QpObject::take(qp) });
         Ok(())
@@ -350,6 +360,10 @@ pub(crate) unsafe extern "C" fn modify_qp(
                 }
             }
         }
+        let is_reset =
+            mask.contains(AttrMask::STATE) && attr.qp_state == c_int::from(QpState::Reset.code());
+        let rights = mask.contains(AttrMask::ACCESS_FLAGS);
+        check::modified(qp, is_reset, rights.then_some(attr.qp_access_flags));
         if mask.contains(AttrMask::STATE) {
             object
                 .public

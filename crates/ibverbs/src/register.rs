@@ -56,6 +56,7 @@ unsafe fn register_file(pd: *mut abi::Pd, part: &Part, iova: u64, flags: c_uint)
             // What other libraries put there.
             addr: ptr::without_provenance_mut(part.offset as usize),
             length: part.length,
+            iova,
         };
         let owner = Owner::File { _mapping: mapping };
         Ok(MrObject::hand_out(context, place, mr, owner))

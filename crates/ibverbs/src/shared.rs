@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::async_event::AsyncEvents;
+use crate::async_event::{AsyncEvents, Subject};
+use crate::check;
 use crate::device::DeviceObject;
 use crate::errno::Errno;
 use crate::file::{self, Identity};
@@ -45,7 +46,12 @@ impl Shared {
     ) -> Result<Arc<Self>, Errno> {
         let events = Arc::new(AsyncEvents::new()?);
         let raised = Arc::clone(&events);
-        hirail.handle_async_events(move |event| raised.raise(event));
+        hirail.handle_async_events(move |event| {
+            if let hirail::AsyncEvent::CqErr(cq) = event {
+                raised.find(Subject::Cq(cq.0), check::overran);
+            }
+            raised.raise(event);
+        });
         let shared = Arc::new(Self {
             device,
             hirail,

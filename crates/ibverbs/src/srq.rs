@@ -8,6 +8,7 @@ use hirail::Srq;
 
 use crate::abi;
 use crate::async_event::Subject;
+use crate::check::{self, Kind};
 use crate::context::ContextObject;
 use crate::cq::CqObject;
 use crate::entry::{Object, device, pointer, status};
@@ -84,6 +85,9 @@ unsafe fn create(
     context
         .events
         .add(Subject::Srq(id), public.expose_provenance());
+    // SAFETY: it was just made.
+    let made = &unsafe { SrqObject::of(public) }.srq;
+    check::srq(context, public, made, xrc.map(|(_, cq)| cq));
     Ok(public)
 }
 
@@ -148,7 +152,10 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut abi::Srq) -> c_int {
         }
         let subject = Subject::Srq(object.srq.id().0);
         context.events.remove(subject, srq.expose_provenance());
-        object.events.wait();
+        object
+            .events
+            .wait(|owed| check::waits(Kind::Srq, srq, owed));
+        check::going(Kind::Srq, srq);
         // SAFETY: the caller gives it up, once; nobody can name it any more.
         drop(unsafe { SrqObject::take(srq) });
         Ok(())

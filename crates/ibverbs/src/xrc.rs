@@ -8,6 +8,7 @@ use hirail::{Cq, Pd, QpType, Xrcd};
 
 use crate::abi;
 use crate::async_event::Subject;
+use crate::check::{self, Kind};
 use crate::context::ContextObject;
 use crate::entry::{Object, device, pointer, status};
 use crate::errno::Errno;
@@ -65,7 +66,8 @@ pub(crate) unsafe extern "C" fn open_xrcd(
             pd: context.hirail().alloc_pd()?,
             cq: context.hirail().create_cq(1)?,
         };
-        Ok(object.into_public())
+        let object = object.into_public();
+        Ok(check::made(context, Kind::Xrcd, object, "XRC domain"))
     })
 }
 
@@ -77,6 +79,7 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut abi::Xrcd) -> c_int {
         if object.xrcd.users() > 0 {
             return Err(Errno::BUSY);
         }
+        check::going(Kind::Xrcd, xrcd);
         // SAFETY: the caller gives it up, once.
         drop(unsafe { XrcdObject::take(xrcd) });
         Ok(())

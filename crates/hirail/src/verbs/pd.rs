@@ -66,6 +66,11 @@ impl Pd {
         &self.inner.context
     }
 
+    /// Its number; that of its clones as well.
+    pub fn id(&self) -> PdId {
+        self.inner.id
+    }
+
     /// Registers `bytes` of new zeroed memory, page aligned, owned by the region.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use hirail::cm::{Manager, Path};
 
 use crate::context::ContextObject;
 use crate::errno::Errno;
-use crate::{abi, ah, channel as comp_channel, context, cq, device, mr, pd, qp, srq};
+use crate::{abi, ah, channel as comp_channel, check, context, cq, device, mr, pd, qp, srq};
 
 /// `hirail_bridge`.
 pub(crate) unsafe extern "C" fn bridge() -> *const abi::Bridge {
@@ -26,8 +26,8 @@ pub(crate) unsafe extern "C" fn bridge() -> *const abi::Bridge {
 static BRIDGE: abi::Bridge = abi::Bridge {
     get_device_list: device::get_device_list,
     free_device_list: device::free_device_list,
-    open_device: context::open_device,
-    alloc_pd: pd::alloc_pd,
+    open_device,
+    alloc_pd,
     create_comp_channel: comp_channel::create_comp_channel,
     destroy_comp_channel: comp_channel::destroy_comp_channel,
     create_cq: cq::create_cq,
@@ -107,6 +107,18 @@ fn name(manager: &Manager) -> *mut abi::Cm {
     found.map_or(ptr::null_mut(), |known| {
         (&raw const **known).cast_mut().cast()
     })
+}
+
+/// A device that rdma_cm keeps open, as long as the process lives.
+unsafe extern "C" fn open_device(device: *mut abi::Device) -> *mut abi::Context {
+    // SAFETY: as required of the caller.
+    check::internally(|| unsafe { context::open_device(device) })
+}
+
+/// The domain of such a device.
+unsafe extern "C" fn alloc_pd(context: *mut abi::Context) -> *mut abi::Pd {
+    // SAFETY: as required of the caller.
+    check::internally(|| unsafe { pd::alloc_pd(context) })
 }
 
 unsafe extern "C" fn manager_of(context: *mut abi::Context) -> *mut abi::Cm {

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use hirail::Wc;
 
 use crate::abi;
+use crate::check;
 use crate::context::ContextObject;
 use crate::cq::{self, CqInit, CqObject};
 use crate::entry::{Object, device, pointer, status};
@@ -85,7 +86,9 @@ pub(crate) fn public(cq: abi::Cq) -> abi::CqEx {
 ///
 /// # Safety
 /// The caller polls the queue: nobody else looks at its completion.
-unsafe fn look(object: &CqObject, wc: Wc) {
+unsafe fn look(context: &ContextObject, object: &CqObject, wc: Wc) {
+    let told = core::iter::once(check::completion_of(&wc));
+    check::polled(context, &raw const object.public.cq, told);
     // SAFETY: as required of the caller.
     unsafe {
         *object.public.status.get() = wc.status.code().into();
@@ -107,7 +110,7 @@ unsafe extern "C" fn start_poll(cq: *mut abi::CqEx, attr: *mut c_void) -> c_int 
         match object.cq.poll_one() {
             Ok(Some(wc)) => {
                 // SAFETY: the lock was taken.
-                unsafe { look(object, wc) };
+                unsafe { look(context, object, wc) };
                 Ok(())
             }
             Ok(None) => {
@@ -129,7 +132,7 @@ unsafe extern "C" fn next_poll(cq: *mut abi::CqEx) -> c_int {
     status(context, || {
         let wc = object.cq.pop()?.ok_or(Errno::NO_ENTRY)?;
         // SAFETY: the caller polls the queue.
-        unsafe { look(object, wc) };
+        unsafe { look(context, object, wc) };
         Ok(())
     })
 }

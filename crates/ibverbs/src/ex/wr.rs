@@ -15,6 +15,7 @@ use hirail_rnic::{SendData, SendWr, UdDestination};
 
 use crate::abi;
 use crate::bind;
+use crate::check;
 use crate::entry::{Object, device, status};
 use crate::errno::Errno;
 use crate::post::{self, MAX_INLINE};
@@ -139,14 +140,15 @@ impl Batch {
                     SendData::Inline(&inline)
                 }
             };
-            object.qp.queue(&SendWr {
+            let wr = SendWr {
                 wr_id: request.wr_id,
                 op: request.op,
                 flags: post::flags(request.flags),
                 data,
                 ud: request.ud,
                 xrc_srqn: request.xrc_srqn,
-            })?;
+            };
+            check::send(object, &wr, || object.qp.queue(&wr))?;
             if let SendOp::BindMw(bound) = request.op {
                 // SAFETY: the window that the caller named when the request was built.
                 unsafe { bind::renamed(request.window, bound.rkey().value()) };

@@ -68,7 +68,7 @@ impl Command {
         // A misspelt setting is refused by every command, also by one that would not use it.
         let config = Config::load().map_err(hirail::Error::Config)?;
         match self {
-            Self::Run(args) => run::run(args, out.is_json()),
+            Self::Run(args) => run::run(args, out),
             Self::Env(_) => run::env(out),
             Self::Perf(args) => perf::run(args, &config, out),
             Self::Devices(args) => devices::run(args, &config, out),

@@ -1,5 +1,6 @@
 //! `hirail run` and `hirail env`: unmodified programs on hirail.
 
+mod check;
 mod child;
 mod libraries;
 mod stat;
@@ -30,8 +31,9 @@ pub(crate) use self::view::{child as hold_view, is_child as is_view_child};
 #[derive(clap::Args)]
 #[command(after_help = "\
 The libraries of hirail are put in front of the system's for this program and its children. Nothing
-is installed or replaced. Exit status is the program's own, 2 if it cannot be run; with --trace or
---stat, 128 and the number of the signal that has killed it.
+is installed or replaced. Exit status is the program's own, 2 if it cannot be run; with --trace,
+--stat or --check, 128 and the number of the signal that has killed it. --check turns 0 into 1 where
+it finds mistakes.
 
 Examples:
   hirail run -- ibv_devinfo -v
@@ -41,6 +43,7 @@ Examples:
   hirail run --trace=packets.txt --stat=1s -- ib_send_bw -d hirail_lo -x 0
   hirail run --faults drop=1%,delay=50us --seed 7 -- ib_send_bw -d hirail_lo -x 0
   hirail run --rsockets -- python3 -m http.server
+  hirail run --check -- ./my-program        what it does wrong with the verbs, with backtraces
 
 Faults (they strike what arrives; shares of packets are numbers from 0 to 1 or percentages):
   drop, duplicate, reorder, corrupt   a packet vanishes, comes twice, is overtaken, is damaged
@@ -92,6 +95,8 @@ pub(crate) struct RunArgs {
     /// Let TCP and UDP sockets of the program use RDMA, where the peer does the same
     #[arg(long)]
     rsockets: bool,
+    #[command(flatten)]
+    check: check::CheckArgs,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
@@ -110,14 +115,14 @@ pub(crate) struct EnvArgs {}
 /// Where the loader looks first.
 const VARIABLE: &str = "LD_LIBRARY_PATH";
 
-pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Outcome, Error> {
+pub(crate) fn run(args: &RunArgs, out: &mut Output) -> Result<Outcome, Error> {
     let Some((program, arguments)) = args.program.split_first() else {
         return Err(Error::new("expected a program after 'run --'"));
     };
     let mut command = Command::new(program);
     command.args(arguments).env(VARIABLE, search_path()?);
     if let Some(file) = &args.pcap {
-        expect_folder(file)?;
+        expect_folder("--pcap", file)?;
         command.env("HIRAIL_PCAP", file);
     }
     if let Some(text) = &args.faults {
@@ -145,7 +150,8 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Outcome, Error> {
             _ => format!("cannot run {program}: {error}"),
         })
     };
-    if args.trace.is_none() && args.stat.is_none() {
+    let checking = args.check.start()?;
+    if args.trace.is_none() && args.stat.is_none() && checking.is_none() {
         return Err(cannot(command.exec()));
     }
     let trace = match &args.trace {
@@ -160,10 +166,14 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Outcome, Error> {
     if let Some((folder, _)) = &folder {
         command.env("HIRAIL_STAT", folder.path());
     }
-    let program = Program::start(&command).map_err(cannot)?;
+    if let Some(checking) = &checking {
+        command.env(check::VARIABLE, checking.path());
+    }
+    let json = out.is_json();
+    let running = Program::start(&command).map_err(cannot)?;
     let trace = trace.map(|trace| trace.start(json));
     let counting = folder.map(|(folder, every)| folder.start(every, json));
-    let outcome = program.wait().map_err(cannot)?;
+    let outcome = running.wait().map_err(cannot)?;
     // The program has done its job: what cannot be shown of it does not change its status.
     let shown = [
         trace.map_or(Ok(()), Tracing::finish),
@@ -172,7 +182,10 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result<Outcome, Error> {
     for error in shown.into_iter().filter_map(Result::err) {
         let _ = writeln!(io::stderr(), "hirail: {error}");
     }
-    Ok(outcome)
+    match checking {
+        Some(checking) => checking.finish(Path::new(program), outcome, out),
+        None => Ok(outcome),
+    }
 }
 
 /// What is preloaded, with the library in front that makes rsockets of sockets.
@@ -194,7 +207,7 @@ fn with_rsockets(others: Option<OsString>) -> Result<OsString, Error> {
 }
 
 /// A program would find out only when it opens a device, and most say no more than that it failed.
-fn expect_folder(file: &Path) -> Result<(), Error> {
+fn expect_folder(option: &str, file: &Path) -> Result<(), Error> {
     let folder = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -204,7 +217,7 @@ fn expect_folder(file: &Path) -> Result<(), Error> {
     }
     let file = file.display();
     Err(Error::new(format!(
-        "--pcap: expected a file in a folder that exists, got {file}"
+        "{option}: expected a file in a folder that exists, got {file}"
     )))
 }
 

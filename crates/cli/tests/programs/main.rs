@@ -14,6 +14,7 @@
 //!
 //! Programs spin while they wait, so a test holds [`process::alone`] while it runs any.
 
+mod check;
 mod crates;
 mod fetched;
 mod fio;

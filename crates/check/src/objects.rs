@@ -56,6 +56,24 @@ impl Kind {
         }
     }
 
+    /// What is said of the place where it was made.
+    const fn made(self) -> &'static str {
+        match self {
+            Self::Device => "device opened",
+            Self::Pd => "PD made",
+            Self::Mr => "MR registered",
+            Self::Mw => "MW made",
+            Self::Channel => "completion channel made",
+            Self::Cq => "CQ made",
+            Self::Qp => "QP made",
+            Self::Srq => "SRQ made",
+            Self::Ah => "AH made",
+            Self::Xrcd => "XRC domain opened",
+            Self::CmId => "id made",
+            Self::CmChannel => "event channel made",
+        }
+    }
+
     /// What destroys it.
     const fn destroyer(self) -> &'static str {
         match self {
@@ -162,7 +180,10 @@ impl Objects {
         self.remove(Kind::Device, device);
         for ((kind, site), count) in self.left(|object| object.device == device) {
             let traces = vec![
-                Trace { role: "made", site },
+                Trace {
+                    role: kind.made(),
+                    site,
+                },
                 Trace {
                     role: "device closed",
                     site: closed,
@@ -227,7 +248,10 @@ impl Objects {
                 counted(kind, count),
                 kind.destroyer()
             );
-            let traces = vec![Trace { role: "made", site }];
+            let traces = vec![Trace {
+                role: kind.made(),
+                site,
+            }];
             findings.add_many(
                 FindingCode::LeakedObjects,
                 counted(kind, count),
@@ -244,7 +268,7 @@ impl Objects {
         for (&(kind, _), &count) in left {
             *kinds.entry(kind).or_default() += count;
         }
-        let Some((&(_, site), _)) = left.first_key_value() else {
+        let Some((&(kind, site), _)) = left.first_key_value() else {
             return;
         };
         let all: Vec<_> = kinds
@@ -255,7 +279,10 @@ impl Objects {
             FindingCode::LeftOpen,
             all.join(", "),
             "the program exited and left all that it had made to the system".to_owned(),
-            vec![Trace { role: "made", site }],
+            vec![Trace {
+                role: kind.made(),
+                site,
+            }],
         );
     }
 

@@ -229,7 +229,13 @@ impl fmt::Display for Named {
         let function = self.function.as_deref().unwrap_or("?");
         let module = Path::new(&self.module).file_name();
         let module = module.map_or_else(String::new, |it| it.to_string_lossy().into_owned());
-        match (&self.file, self.line) {
+        // Near, files go by shorter names.
+        let here = std::env::current_dir().unwrap_or_default();
+        let file = self.file.as_ref().map(|file| {
+            let near = Path::new(file).strip_prefix(&here);
+            near.unwrap_or(Path::new(file)).display()
+        });
+        match (&file, self.line) {
             (Some(file), Some(line)) => write!(f, "{function} ({file}:{line})"),
             (Some(file), None) => write!(f, "{function} ({file})"),
             _ if module.is_empty() => write!(f, "{function} at {:#x}", self.offset),

@@ -499,7 +499,7 @@ fn await_listener(context: &Context, address: SocketAddr) {
     panic!("nobody listens at {address}");
 }
 
-/// Where nobody listens the refusal comes at once, also when processes without a connection manager
+/// Where nobody listens the peer is refused, also when processes without a connection manager
 /// read first.
 #[test]
 fn nobody_listens_among_processes() {
@@ -520,6 +520,50 @@ fn nobody_listens_among_processes() {
                     if reason == RejReason::INVALID_SERVICE_ID),
                 "{refused:?}"
             );
+        }
+    }
+}
+
+/// A process that exits ends its connections, and those of one that is killed are over when its peer
+/// wants them to be: others that manage connections at the address say so.
+#[test]
+fn processes_that_end() {
+    const TEST: &str = "processes_that_end";
+    let address = |index: u16| SocketAddr::new("127.0.0.1".parse().unwrap(), 4100 + index);
+    const ENDS: [&str; 2] = ["exit", "abort"];
+    match std::env::var(ROLE) {
+        Err(_) => {
+            let context = loopback();
+            for (index, end) in (0..).zip(ENDS) {
+                let mut server = process(TEST, end);
+                await_listener(&context, address(index));
+                let side = side(&context);
+                let options = Options::default();
+                let connection = cm::connect(&side.qp, address(index), &options, PATIENCE).unwrap();
+                side.qp
+                    .post(&SendWr::send(1, &[]).with_inline(b"go"))
+                    .unwrap();
+                server.wait().unwrap();
+                match end {
+                    "exit" => connection.wait_disconnected(PATIENCE).unwrap(),
+                    _ => connection.disconnect(PATIENCE).unwrap(),
+                }
+            }
+        }
+        Ok(role) => {
+            let index = ENDS.iter().position(|end| *end == role).unwrap() as u16;
+            let context = loopback();
+            let listener = Listener::bind(&context, address(index)).unwrap();
+            let Side { cq, qp, mr } = side(&context);
+            let request = listener.accept(PATIENCE).unwrap();
+            request.prepare(&qp).unwrap();
+            qp.post_recv(1, &[mr.slice(..64)]).unwrap();
+            let _connection = request.accept(&qp, &Options::default(), PATIENCE).unwrap();
+            cq.wait_polling(PATIENCE).unwrap().ok().unwrap();
+            match role.as_str() {
+                "exit" => std::process::exit(0),
+                _ => std::process::abort(),
+            }
         }
     }
 }

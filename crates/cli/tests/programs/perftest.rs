@@ -18,11 +18,14 @@ const PAIRS: &[(&str, &[&str])] = &[
             "-n 100 -c UC -s 4096",
             "-n 100 -c XRC",
             "-n 100 --report_gbits",
+            "-R -n 100",
+            "-R -n 100 -q 8",
+            "-R -n 100 -b",
         ],
     ),
-    ("ib_write_lat", &["-n 50", "-n 50 -I 64 -s 64"]),
-    ("ib_read_bw", &["-n 100", "-n 20 -q 8 -b"]),
-    ("ib_read_lat", &["-n 50"]),
+    ("ib_write_lat", &["-n 50", "-n 50 -I 64 -s 64", "-R -n 50"]),
+    ("ib_read_bw", &["-n 100", "-n 20 -q 8 -b", "-R -n 100"]),
+    ("ib_read_lat", &["-n 50", "-R -n 50"]),
     (
         "ib_send_bw",
         &[
@@ -33,14 +36,28 @@ const PAIRS: &[(&str, &[&str])] = &[
             "-n 100 -c UD",
             "-n 100 -c XRC",
             "-n 100 --use-srq -q 2",
+            "-R -n 100",
+            "-R -n 100 -q 8",
+            "-R -n 100 -e",
+            "-R -n 100 -c UD",
         ],
     ),
     (
         "ib_send_lat",
-        &["-n 50", "-n 50 -e", "-n 50 -c UC", "-n 50 -c UD"],
+        &[
+            "-n 50",
+            "-n 50 -e",
+            "-n 50 -c UC",
+            "-n 50 -c UD",
+            "-R -n 50",
+            "-R -n 50 -c UD",
+        ],
     ),
-    ("ib_atomic_bw", &["-n 100", "-n 100 -A CMP_AND_SWAP"]),
-    ("ib_atomic_lat", &["-n 50"]),
+    (
+        "ib_atomic_bw",
+        &["-n 100", "-n 100 -A CMP_AND_SWAP", "-R -n 100"],
+    ),
+    ("ib_atomic_lat", &["-n 50", "-R -n 50"]),
 ];
 
 #[test]
@@ -63,6 +80,11 @@ fn benchmark(program: &'static str, options: &str, folder: &Folder) -> Row {
             .line(&format!("-d hirail_lo -x 0 -F -p {port}"))
             .line(options);
         let client = server.clone().line("127.0.0.1");
-        pair::run_recorded(&server, &client, Listens::Tcp(port), folder)
+        // By rdma_cm the figures go the same way as the data, without any TCP.
+        let listens = match options.contains("-R") {
+            true => Listens::Service(port),
+            false => Listens::Tcp(port),
+        };
+        pair::run_recorded(&server, &client, listens, folder)
     })
 }

@@ -20,7 +20,9 @@ use hirail_rnic::{Instant, VerbError};
 use hirail_vocab::QpState;
 use hirail_wire::{Gid, Qpn};
 
+use super::exit;
 use super::gsi::Gsi;
+use super::port::Place;
 use super::{
     Accept, Answer, CommId, Connect, Event, EventChannel, Listen, ListenerId, Notice, Path, Query,
     RejReason, ServiceId, State,
@@ -59,6 +61,8 @@ pub(crate) struct ManagerInner {
     /// What the engine has told and the thread has not looked at yet.
     news: Arc<News>,
     catches: Mutex<Catches>,
+    /// Ports at all addresses of the device.
+    places: Mutex<Vec<Weak<Place>>>,
     gsi: Gsi,
     context: Context,
 }
@@ -67,6 +71,8 @@ pub(crate) struct ManagerInner {
 #[derive(Default)]
 struct Catches {
     addresses: BTreeSet<IpAddr>,
+    /// Whether the device has no others.
+    are_all: bool,
     /// When the others were tried for last.
     tried_at: Option<std::time::Instant>,
 }
@@ -147,6 +153,7 @@ impl Manager {
             }),
             news: Arc::clone(&news),
             catches: Mutex::default(),
+            places: Mutex::default(),
             gsi,
             context: context.clone(),
         });
@@ -158,6 +165,7 @@ impl Manager {
         let observer: Weak<dyn Observe> = Arc::downgrade(&news) as _;
         context.rnic().show_events_to(observer);
         inner.catch();
+        exit::watch(&inner);
         Ok(Self { inner })
     }
 
@@ -238,6 +246,13 @@ impl Manager {
 
     pub(super) fn unclaim(&self, service: ServiceId, ip: IpAddr) {
         self.inner.books().ports.remove(&(service, ip));
+    }
+
+    /// Tells `place` of the device's addresses when they change.
+    pub(super) fn follow_addresses(&self, place: &Arc<Place>) {
+        let mut places = self.inner.places();
+        places.retain(|place| place.strong_count() > 0);
+        places.push(Arc::downgrade(place));
     }
 
     /// Hears requests for a service at `address`, or at all of the device's; their events go to
@@ -460,6 +475,30 @@ impl ManagerInner {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The process ends: its connections are ended, and what waits is refused, as far as that can be
+    /// said without waiting.
+    pub(super) fn leave(&self) {
+        // Peers hear first that their messages have arrived.
+        self.context.rnic().device.acknowledge_all(now());
+        self.context.rnic().step();
+        // A thread that holds it does not run any more, perhaps.
+        let Ok(mut books) = self.books.try_lock() else {
+            return;
+        };
+        let ids: Vec<_> = books.connections.keys().copied().collect();
+        for id in ids {
+            let _ = books.cm.destroy(now(), id);
+        }
+        while let Some(transmit) = books.cm.poll_transmit() {
+            self.gsi.send(&transmit);
+        }
+        self.context.rnic().step();
+    }
+
+    fn places(&self) -> MutexGuard<'_, Vec<Weak<Place>>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The unicast addresses of the device.
     fn addresses(&self) -> Vec<IpAddr> {
         let gids = self.context.gids();
@@ -536,6 +575,8 @@ impl ManagerInner {
     /// What the thread does when it wakes; how long it may sleep then.
     fn work(self: &Arc<Self>) -> Duration {
         let established = self.news.take();
+        // What came before a message is seen to before it: a DREQ puts an end to its queue pair.
+        self.context.rnic().step();
         let mut books = self.books();
         let now = now();
         for qpn in established {
@@ -552,19 +593,22 @@ impl ManagerInner {
             None => NAP,
         };
         drop(books);
-        self.catch();
-        sleep.min(NAP)
+        match self.catch() {
+            true => sleep.min(NAP),
+            false => sleep.min(CATCH_PERIOD),
+        }
     }
 
     /// Makes messages that nobody waits for come here, at all addresses of the device where no
-    /// other process has come first.
-    fn catch(&self) {
+    /// other process has come first. False where one has: it may end.
+    fn catch(&self) -> bool {
         let mut catches = self.catches.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = catches
             .tried_at
             .is_none_or(|at| at.elapsed() > CATCH_PERIOD);
-        if !self.news.gids_changed.swap(false, Ordering::AcqRel) && !is_due {
-            return;
+        let has_changed = self.news.gids_changed.swap(false, Ordering::AcqRel);
+        if !has_changed && !is_due {
+            return catches.are_all;
         }
         catches.tried_at = Some(std::time::Instant::now());
         let now: BTreeSet<IpAddr> = self.addresses().into_iter().collect();
@@ -576,11 +620,21 @@ impl ManagerInner {
             }
             stays
         });
-        for ip in now {
-            if !catches.addresses.contains(&ip) && rnic.listen(ANYTHING, ip).is_ok() {
-                catches.addresses.insert(ip);
+        for ip in &now {
+            if !catches.addresses.contains(ip) && rnic.listen(ANYTHING, *ip).is_ok() {
+                catches.addresses.insert(*ip);
             }
         }
+        let are_all = catches.addresses.len() == now.len();
+        catches.are_all = are_all;
+        drop(catches);
+        if has_changed {
+            let places: Vec<_> = self.places().iter().filter_map(Weak::upgrade).collect();
+            for place in places {
+                place.follow(&now);
+            }
+        }
+        are_all
     }
 }
 

@@ -54,6 +54,7 @@
 
 mod channel;
 mod connection;
+mod exit;
 mod gsi;
 mod listener;
 mod manager;

@@ -5,8 +5,12 @@
 //! its upper ten bits are the block of the process that chose it. A message that begins something
 //! carries a service id, and the process that listens for it has bound a name for it.
 
+use std::time::Duration;
+
 use hirail_cm::Route;
 use hirail_wire::Headers;
+use hirail_wire::cm::Message;
+use hirail_wire::mad::Mad;
 
 use super::steering::QpnBlock;
 
@@ -40,6 +44,15 @@ pub(super) fn addressee(ib: &[u8]) -> Option<Addressee> {
         Route::Service(service) => Addressee::Service(service.0),
         Route::Id(id) => Addressee::Block(QpnBlock::new((id.0 >> ID_BITS) as u16)),
     })
+}
+
+/// How long the sender of a connection request waits for its answer.
+pub(super) fn response_timeout(ib: &[u8]) -> Option<Duration> {
+    let (_, payload) = Headers::parse(ib.get(..ib.len().checked_sub(4)?)?).ok()?;
+    match Mad::parse(payload).ok()?.cm()? {
+        Message::Req(req) => Some(Duration::from_nanos(4096 << req.remote_response_timeout)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -91,5 +104,21 @@ mod tests {
                 assert_eq!(addressee(&ib[..cut]), None);
             }
         }
+    }
+
+    #[test]
+    fn requests_say_how_long_they_wait() {
+        let mut ib = packet(CmAttribute::Req, [7, 0, 0x0100, 0x4001]);
+        let timeout = ib.len() - 4 - Mad::DATA_LEN + 43;
+        for (code, time) in [
+            (0, Duration::from_nanos(4096)),
+            (20, Duration::from_micros(4_294_967)),
+        ] {
+            ib[timeout] = code << 3;
+            let said = response_timeout(&ib).expect("a request");
+            assert_eq!(said.as_micros(), time.as_micros());
+        }
+        let question = packet(CmAttribute::SidrReq, [7, 0, 0x0100, 0x4001]);
+        assert_eq!(response_timeout(&question), None);
     }
 }

@@ -9,7 +9,7 @@
 //! | [`recv`], `forward` | batches in, packets to their owners |
 //! | [`send`] | packets to batches, and out |
 //! | [`icrc_check`] | the ICRC through a socket that hides a field |
-//! | `gsi` | QP 1, which all processes share |
+//! | `gsi`, `held` | QP 1, which all processes share, and its messages that must wait |
 //! | [`pcap`] | `HIRAIL_PCAP` |
 //! | [`raw`] | whole Ethernet frames, past the UDP port |
 //!
@@ -20,6 +20,7 @@ mod census;
 mod control;
 mod forward;
 mod gsi;
+mod held;
 pub mod icrc_check;
 pub mod pcap;
 pub mod raw;

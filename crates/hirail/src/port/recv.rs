@@ -9,12 +9,13 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ops::Range;
 use core::time::Duration;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use hirail_wire::Qpn;
 
 use super::forward::{self, Forwarder, Undelivered};
 use super::gsi::{self, ANYTHING, Addressee};
+use super::held::{Held, To};
 use super::registry::{Membership, Probe, names};
 use super::socket::Family;
 use super::steering::{self, QpnBlock};
@@ -138,6 +139,7 @@ const CONTROL: u64 = 1 << 32;
 const PASSED: u64 = 2 << 32;
 const SERVICE: u64 = 3 << 32;
 const TIMER: u64 = 4 << 32;
+const HELD: u64 = 5 << 32;
 
 impl Receiver {
     /// Joins the port's group.
@@ -148,16 +150,19 @@ impl Receiver {
                 Descriptor::new(sys::epoll()?),
                 Descriptor::new(sys::timer()?),
             );
+            let held = Held::new()?;
             sys::epoll_add(epoll.as_fd(), timer.as_fd(), TIMER)?;
-            Ok((epoll, timer))
+            sys::epoll_add(epoll.as_fd(), held.timer(), HELD)?;
+            Ok((epoll, timer, held))
         };
-        let (epoll, timer) = open().map_err(PortError::Socket)?;
+        let (epoll, timer, held) = open().map_err(PortError::Socket)?;
         let mut this = Self {
             router: Router {
                 port: options.udp_port,
                 owned: Vec::new(),
                 services: Vec::new(),
                 sender: Forwarder::new(None).map_err(PortError::Socket)?,
+                held,
                 stats: ReceiveStats::default(),
             },
             membership,
@@ -212,6 +217,15 @@ impl Receiver {
         self.wait_on_claims(known).map_err(PortError::Socket)?;
         self.wait_on_sources();
         Ok(block)
+    }
+
+    /// Makes `service` at `address` this process's, whether it listens or not, until the descriptor is
+    /// closed. Fails with `AddrInUse` where it is another one's.
+    pub fn claim(&self, service: u64, address: IpAddr) -> io::Result<OwnedFd> {
+        let name = names::bound(self.router.port, service, address);
+        let socket = sys::socket(libc::AF_UNIX)?;
+        sys::bind(socket.as_fd(), &sys::Address::named(&name))?;
+        Ok(socket)
     }
 
     /// Makes connection requests for `service` at `address` come to this process, from every process
@@ -327,6 +341,7 @@ impl Receiver {
                     regroup |= self.membership.watch();
                     self.watch_again();
                 }
+                HELD => self.router.deliver_held(f),
                 _ => {}
             }
             if kind == CONTROL {
@@ -526,6 +541,7 @@ struct Router {
     /// Services that this process listens for; slots keep their index.
     services: Vec<Option<((u64, IpAddr), Forwarder)>>,
     sender: Forwarder,
+    held: Held,
     stats: ReceiveStats,
 }
 
@@ -631,8 +647,7 @@ impl Router {
             .any(|(listened, _)| *listened == (service, address))
     }
 
-    /// Passes a request on to who listens for it. Where nobody does, whoever manages connections at
-    /// its address refuses it.
+    /// Passes a request on to who listens for it. Where nobody does, it waits a moment for somebody.
     fn pass_to_listener(
         &mut self,
         service: u64,
@@ -640,19 +655,9 @@ impl Router {
         segment: usize,
         f: &mut impl FnMut(Datagram<'_>),
     ) {
-        let address = datagram.destination;
-        let name = names::service(self.port, service, address);
-        match self.sender.pass(&name, &datagram, segment) {
-            Ok(()) => self.stats.passed_on += 1,
-            Err(Undelivered::Full) => self.stats.pass_on_dropped += 1,
-            Err(Undelivered::NoOwner) if self.listens(ANYTHING, address) => {
-                self.hand_out(datagram, f);
-            }
-            Err(Undelivered::NoOwner) => {
-                let name = names::service(self.port, ANYTHING, address);
-                self.pass_to(&name, datagram, segment, f);
-            }
-        }
+        let name = names::service(self.port, service, datagram.destination);
+        let to = To::Listener { service, name };
+        self.pass_to(to, datagram, segment, f);
     }
 
     fn pass_on(
@@ -662,35 +667,102 @@ impl Router {
         segment: usize,
         f: &mut impl FnMut(Datagram<'_>),
     ) {
-        let name = names::data(self.port, block);
-        self.pass_to(&name, packets, segment, f)
+        let to = To::Owner(names::data(self.port, block));
+        self.pass_to(to, packets, segment, f);
     }
 
-    /// Passes packets on. Those without an owner are handed out here: the engine refuses them and
-    /// counts why.
+    /// Passes packets on, those of QP 1 later if that cannot be done now: the connection manager that
+    /// sent them would wait for seconds before it sent them again.
     fn pass_to(
         &mut self,
-        name: &str,
+        to: To,
         packets: Datagram<'_>,
         segment: usize,
         f: &mut impl FnMut(Datagram<'_>),
     ) {
-        let number = packets.bytes.len().div_ceil(segment);
-        match self.sender.pass(name, &packets, segment) {
-            Ok(()) => self.stats.passed_on += number as u64,
-            Err(Undelivered::Full) => self.stats.pass_on_dropped += number as u64,
-            Err(Undelivered::NoOwner) => {
-                for (place, bytes) in (packets.place..).zip(packets.bytes.chunks(segment)) {
-                    self.hand_out(
-                        Datagram {
-                            bytes,
-                            place,
-                            ..packets
-                        },
-                        f,
-                    );
-                }
+        let is_gsi = steering::dest_qp(packets.bytes) == Some(Qpn::GSI);
+        // One must not overtake those that wait.
+        let outcome = if is_gsi && self.held.has(&to) {
+            Err(Undelivered::Full)
+        } else {
+            self.sender.pass(to.name(), &packets, segment)
+        };
+        let waits = match (&outcome, &to) {
+            (Err(Undelivered::Full), _) => is_gsi,
+            (Err(Undelivered::NoOwner), To::Listener { .. }) => true,
+            _ => false,
+        };
+        if !(waits && self.held.push(to, &packets, segment)) {
+            self.passed(outcome, to, packets, segment, f);
+        }
+    }
+
+    /// What comes of packets that were passed on, or could not be.
+    fn passed(
+        &mut self,
+        outcome: Result<(), Undelivered>,
+        to: To,
+        packets: Datagram<'_>,
+        segment: usize,
+        f: &mut impl FnMut(Datagram<'_>),
+    ) {
+        let number = packets.bytes.len().div_ceil(segment) as u64;
+        match (outcome, to) {
+            (Ok(()), _) => self.stats.passed_on += number,
+            (Err(Undelivered::Full), _) => self.stats.pass_on_dropped += number,
+            // Whoever manages connections at the address refuses, and says of those of a process that
+            // has ended that they are over.
+            (Err(Undelivered::NoOwner), To::Owner(_) | To::Listener { .. })
+                if steering::dest_qp(packets.bytes) == Some(Qpn::GSI)
+                    && !self.listens(ANYTHING, packets.destination) =>
+            {
+                let name = names::service(self.port, ANYTHING, packets.destination);
+                self.pass_to(To::Manager(name), packets, segment, f);
             }
+            // Those without an owner are handed out here: the engine refuses them and counts why.
+            (Err(Undelivered::NoOwner), _) => self.hand_out_all(packets, segment, f),
+        }
+    }
+
+    /// Tries again to deliver what waits.
+    fn deliver_held(&mut self, f: &mut impl FnMut(Datagram<'_>)) {
+        for message in self.held.take() {
+            let (packets, segment) = message.packets();
+            if let To::Listener { service, .. } = message.to
+                && self.listens(service, packets.destination)
+            {
+                self.hand_out_all(packets, segment, f);
+                continue;
+            }
+            let outcome = match self.held.has(&message.to) {
+                true => Err(Undelivered::Full),
+                false => self.sender.pass(message.to.name(), &packets, segment),
+            };
+            match (outcome, message.to) {
+                (Err(Undelivered::Full), _) | (Err(Undelivered::NoOwner), To::Listener { .. })
+                    if !message.is_due() =>
+                {
+                    self.held.put_back(message);
+                }
+                (outcome, to) => self.passed(outcome, to, packets, segment, f),
+            }
+        }
+        self.held.wake();
+    }
+
+    fn hand_out_all(
+        &mut self,
+        packets: Datagram<'_>,
+        segment: usize,
+        f: &mut impl FnMut(Datagram<'_>),
+    ) {
+        for (place, bytes) in (packets.place..).zip(packets.bytes.chunks(segment)) {
+            let datagram = Datagram {
+                bytes,
+                place,
+                ..packets
+            };
+            self.hand_out(datagram, f);
         }
     }
 

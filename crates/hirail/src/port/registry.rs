@@ -856,7 +856,7 @@ pub(super) mod names {
     use super::QpnBlock;
 
     /// A name, made without allocating.
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, Debug)]
     pub(in super::super) struct Name {
         bytes: [u8; 80],
         len: usize,
@@ -908,11 +908,20 @@ pub(super) mod names {
         Name::new(format_args!("hirail/{port}/data/{}", block.number()))
     }
 
+    /// Held by the process that has a service id at an address, whether it listens or not.
+    pub(in super::super) fn bound(port: u16, service: u64, address: IpAddr) -> Name {
+        of_service(port, "bound", service, address)
+    }
+
     /// Where packets are passed on to whoever listens for a service id at an address.
     pub(in super::super) fn service(port: u16, service: u64, address: IpAddr) -> Name {
+        of_service(port, "service", service, address)
+    }
+
+    fn of_service(port: u16, what: &str, service: u64, address: IpAddr) -> Name {
         let gid = u128::from_be_bytes(Gid::from_ip(address).0);
         Name::new(format_args!(
-            "hirail/{port}/service/{service:016x}/{gid:032x}"
+            "hirail/{port}/{what}/{service:016x}/{gid:032x}"
         ))
     }
 

@@ -8,8 +8,9 @@ use hirail_rnic::{GidEntry, Instant, PacketMeta};
 use hirail_vocab::{Counter, DropReason, LinkKind};
 use hirail_wire::{Gid, Qpn};
 
-use super::Threads;
+use super::{Rnic, Threads, now};
 use crate::error::Error;
+use crate::fork::Descriptor;
 use crate::port::Sweep;
 
 /// A packet as a link delivers it: its ICRC has been found right.
@@ -70,6 +71,12 @@ pub(crate) trait Link: Send {
     /// No more packets of this group.
     fn leave(&mut self, group: Gid);
 
+    /// Makes a service at an address this process's until the descriptor is closed. Nothing to do
+    /// where no other process shares the port.
+    fn claim(&mut self, _service: u64, _address: IpAddr) -> std::io::Result<Option<OwnedFd>> {
+        Ok(None)
+    }
+
     /// Connection requests for a service at an address shall arrive from now on, and those for
     /// [`ANYTHING`](crate::port::ANYTHING) where nobody listens for them. Nothing to do where no
     /// other process shares the port.
@@ -89,5 +96,27 @@ pub(crate) trait Link: Send {
     /// it waits for is due.
     fn next_wakeup(&self) -> Option<Instant> {
         None
+    }
+}
+
+impl Rnic {
+    /// Makes a service at an address this process's, until what this returns is dropped.
+    pub(crate) fn claim(
+        &self,
+        service: u64,
+        address: IpAddr,
+    ) -> std::io::Result<Option<Descriptor>> {
+        let claimed = self.wait_and_drive(|driver| driver.link_mut().claim(service, address))?;
+        Ok(claimed.map(Descriptor::new))
+    }
+
+    /// Sees to what has come, unless somebody else does: for a thread that does not poll.
+    pub(crate) fn step(&self) {
+        let start = now();
+        self.try_drive(|rnic, driver| {
+            let moved = driver.step(rnic, start, Sweep::All);
+            self.progress.ensure_wakeup(|| driver.next_wakeup(rnic));
+            moved
+        });
     }
 }

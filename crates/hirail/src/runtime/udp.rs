@@ -339,6 +339,10 @@ impl Link for UdpLink {
         let _ = self.receiver.leave_multicast(group.to_ip(), self.interface);
     }
 
+    fn claim(&mut self, service: u64, address: IpAddr) -> io::Result<Option<OwnedFd>> {
+        self.receiver.claim(service, address).map(Some)
+    }
+
     fn listen(&mut self, service: u64, address: IpAddr) -> io::Result<()> {
         self.receiver.listen(service, address)
     }

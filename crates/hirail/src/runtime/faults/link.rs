@@ -322,6 +322,10 @@ impl Link for FaultyLink {
         self.inner.leave(group);
     }
 
+    fn claim(&mut self, service: u64, address: IpAddr) -> std::io::Result<Option<OwnedFd>> {
+        self.inner.claim(service, address)
+    }
+
     fn listen(&mut self, service: u64, address: IpAddr) -> std::io::Result<()> {
         self.inner.listen(service, address)
     }

@@ -108,6 +108,8 @@ pub struct UdParam {
 pub union EventParam {
     pub conn: ConnParam,
     pub ud: UdParam,
+    /// Of events that the program has written itself.
+    pub arg: u64,
 }
 
 /// `struct rdma_cm_event`.

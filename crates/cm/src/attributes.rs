@@ -7,7 +7,7 @@ use hirail_wire::cm::Transport;
 use hirail_wire::{AckTimeout, RnrTimer};
 
 use crate::cm::Cm;
-use crate::connection::{Connection, State};
+use crate::connection::{Connection, Role, State};
 use crate::error::CmError;
 use crate::ids::CommId;
 use crate::planted::{self, Bug};
@@ -80,6 +80,10 @@ fn step(connection: &Connection, state: QpState, min_rnr_timer: RnrTimer) -> (Qp
         ..QpAttr::default()
     };
     let is_reliable = !matches!(connection.transport, Transport::Uc);
+    let is_xrc = connection.transport == Transport::Xrc;
+    // Of XRC each side has one half alone: the active one the requester, the passive one the responder.
+    let has_requester = is_reliable && !(is_xrc && connection.role == Role::Passive);
+    let has_responder = is_reliable && !(is_xrc && connection.role == Role::Active);
     let mask = match state {
         QpState::Init => INIT,
         QpState::Rtr => {
@@ -88,7 +92,7 @@ fn step(connection: &Connection, state: QpState, min_rnr_timer: RnrTimer) -> (Qp
                 | AttrMask::PATH_MTU
                 | AttrMask::DEST_QPN
                 | AttrMask::RQ_PSN;
-            if is_reliable {
+            if has_responder {
                 mask |= AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
             }
             mask | AttrMask::ACCESS_FLAGS
@@ -96,10 +100,10 @@ fn step(connection: &Connection, state: QpState, min_rnr_timer: RnrTimer) -> (Qp
         QpState::Rts => {
             let mut mask = AttrMask::STATE | AttrMask::SQ_PSN;
             if is_reliable {
-                mask |= AttrMask::TIMEOUT
-                    | AttrMask::RETRY_CNT
-                    | AttrMask::RNR_RETRY
-                    | AttrMask::MAX_QP_RD_ATOMIC;
+                mask |= AttrMask::TIMEOUT;
+            }
+            if has_requester {
+                mask |= AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
             }
             mask
         }

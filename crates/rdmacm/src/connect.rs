@@ -48,7 +48,7 @@ unsafe fn param(id: &Arc<Id>, from: *const ConnParam) -> Result<CmParam, Errno> 
         rnr_retry_count: MOST_RETRIES,
         srq: 0,
         status: 0,
-        ack_timeout: state.options.ack_timeout,
+        ack_timeout: state.options.ack_timeout.unwrap_or(0),
         ece_vendor: state.local_ece.0,
         ece_options: state.local_ece.1,
         private_data: state.connect_data.as_ptr(),

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use hirail_abi::{Cm, CmPath, Context, ExtendedOps, Pd, PortAttr};
+use hirail_abi::{Cm, CmPath, Context, ExtendedOps, Pd, PortAttr, Xrcd, XrcdInitAttr};
 
 use crate::address;
 use crate::bridge::bridge;
@@ -22,9 +22,13 @@ pub(crate) struct Device {
     /// `id->pd`, for ids that are given none.
     pub(crate) pd: *mut Pd,
     cm: OnceLock<Manager>,
+    /// Of targets and shared queues of XRC that are given none.
+    xrcd: OnceLock<Domain>,
 }
 
 struct Manager(*mut Cm);
+
+struct Domain(*mut Xrcd);
 
 // SAFETY: the functions of the bridge may be called from any thread, and the objects stay.
 unsafe impl Send for Device {}
@@ -34,6 +38,16 @@ unsafe impl Sync for Device {}
 unsafe impl Send for Manager {}
 // SAFETY: as above.
 unsafe impl Sync for Manager {}
+// SAFETY: as above.
+unsafe impl Send for Domain {}
+// SAFETY: as above.
+unsafe impl Sync for Domain {}
+
+/// `enum ibv_xrcd_init_attr_mask`.
+mod xrcd_init {
+    pub(super) const FD: u32 = 1;
+    pub(super) const FLAGS: u32 = 2;
+}
 
 static OPEN: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
 
@@ -46,6 +60,25 @@ impl Device {
         // SAFETY: an open device. Asked twice, it is the same one.
         let cm = Errno::check_pointer(unsafe { (bridge()?.cm)(self.context) })?;
         Ok(self.cm.get_or_init(|| Manager(cm)).0)
+    }
+
+    /// The domain of XRC that ids of this device share.
+    pub(crate) fn xrcd(&self) -> Result<*mut Xrcd, Errno> {
+        if let Some(Domain(xrcd)) = self.xrcd.get() {
+            return Ok(*xrcd);
+        }
+        let mut init = XrcdInitAttr {
+            comp_mask: xrcd_init::FD | xrcd_init::FLAGS,
+            fd: -1,
+            oflags: libc::O_CREAT,
+        };
+        // SAFETY: in front of an open device are its functions.
+        let opened = unsafe {
+            let extended = &*self.context.cast::<ExtendedOps>().sub(1);
+            Errno::check_pointer((extended.open_xrcd)(self.context, &raw mut init))?
+        };
+        // Where two open it at once, one stays unused.
+        Ok(self.xrcd.get_or_init(|| Domain(opened)).0)
     }
 
     /// Whether it is at work and has the address.
@@ -85,6 +118,7 @@ fn open(public: *mut hirail_abi::Device) -> Result<&'static Device, Errno> {
         context,
         pd,
         cm: OnceLock::new(),
+        xrcd: OnceLock::new(),
     }));
     devices.push(device);
     Ok(device)

@@ -1,6 +1,6 @@
 //! Events as programs hold them, from `rdma_get_cm_event` to `rdma_ack_cm_event`.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 use core::mem;
 use std::ptr;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use hirail_abi::{CmParam, ConnParam, EventParam, RdmaCmEvent, RdmaCmId, UdParam}
 use crate::entry::number;
 use crate::errno::Errno;
 use crate::id::Id;
+use crate::names::kind;
 
 /// An event: the part that programs see, and whose it is.
 #[repr(C)]
@@ -126,6 +127,26 @@ pub(crate) unsafe extern "C" fn ack_cm_event(event: *mut RdmaCmEvent) -> c_int {
         }
         // SAFETY: an event of ours, which the caller gives back, once.
         unsafe { acknowledge(event) };
+        Ok(())
+    })
+}
+
+/// `rdma_write_cm_event`: tells of something that the program has found out.
+pub(crate) unsafe extern "C" fn write_cm_event(
+    id: *mut RdmaCmId,
+    event: c_uint,
+    status: c_int,
+    arg: u64,
+) -> c_int {
+    number(|| {
+        if event != kind::USER {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: an id of the caller's.
+        let id = unsafe { Id::of(id)? };
+        let mut told = Told::new(event, status);
+        told.param.arg = arg;
+        id.tell(told);
         Ok(())
     })
 }

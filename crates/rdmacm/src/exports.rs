@@ -1,12 +1,12 @@
 //! The symbols of the library, with the versions that programs ask for.
 //!
 //! Nearly all binaries of distributions are linked to be bound at start: one symbol missing, and the
-//! program does not start. So everything is here, what the library does not have included.
+//! program does not start. So everything is here.
 
 use hirail_abi::export;
 
 use crate::{
-    addrinfo, channel, connect, device, endpoint, event, id, listen, missing, multicast, names,
+    addrinfo, channel, connect, device, endpoint, event, id, listen, lookup, multicast, names,
     option, qp, resolve, rsocket, srq,
 };
 
@@ -16,6 +16,7 @@ export! {
     channel::destroy_event_channel => "rdma_destroy_event_channel" "@@RDMACM_1.0";
     channel::get_cm_event => "rdma_get_cm_event" "@@RDMACM_1.0";
     event::ack_cm_event => "rdma_ack_cm_event" "@@RDMACM_1.0";
+    event::write_cm_event => "rdma_write_cm_event" "@@RDMACM_1.4";
     names::event_str => "rdma_event_str" "@@RDMACM_1.0";
 
     // Ids, addresses and routes
@@ -30,6 +31,8 @@ export! {
     resolve::get_dst_port => "rdma_get_dst_port" "@@RDMACM_1.0";
     addrinfo::getaddrinfo => "rdma_getaddrinfo" "@@RDMACM_1.0";
     addrinfo::freeaddrinfo => "rdma_freeaddrinfo" "@@RDMACM_1.0";
+    lookup::resolve_addrinfo => "rdma_resolve_addrinfo" "@@RDMACM_1.4";
+    lookup::query_addrinfo => "rdma_query_addrinfo" "@@RDMACM_1.4";
     device::get_devices => "rdma_get_devices" "@@RDMACM_1.0";
     device::free_devices => "rdma_free_devices" "@@RDMACM_1.0";
 
@@ -59,13 +62,6 @@ export! {
     multicast::join_multicast => "rdma_join_multicast" "@@RDMACM_1.0";
     multicast::join_multicast_ex => "rdma_join_multicast_ex" "@@RDMACM_1.1";
     multicast::leave_multicast => "rdma_leave_multicast" "@@RDMACM_1.0";
-}
-
-// What the library does not have.
-export! {
-    missing::status => "rdma_query_addrinfo" "@@RDMACM_1.4";
-    missing::status => "rdma_resolve_addrinfo" "@@RDMACM_1.4";
-    missing::status => "rdma_write_cm_event" "@@RDMACM_1.4";
 }
 
 // Sockets

@@ -15,6 +15,7 @@ use crate::device::Device;
 use crate::entry::{lock, number};
 use crate::errno::Errno;
 use crate::event::{self, Told};
+use crate::lookup::Lookup;
 use crate::multicast::Group;
 use crate::names::kind;
 use crate::port::Port;
@@ -32,6 +33,8 @@ pub(crate) mod space {
 pub(crate) mod qp_type {
     pub(crate) const RC: i32 = 2;
     pub(crate) const UD: i32 = 4;
+    pub(crate) const XRC_SEND: i32 = 9;
+    pub(crate) const XRC_RECV: i32 = 10;
 }
 
 /// As many READs and atomics as both sides can do.
@@ -56,7 +59,8 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Options {
     pub(crate) tos: u8,
-    pub(crate) ack_timeout: u8,
+    /// 0: for ever.
+    pub(crate) ack_timeout: Option<u8>,
     pub(crate) shares_address: bool,
 }
 
@@ -87,6 +91,7 @@ pub(crate) struct State {
     /// ECE: vendor and options.
     pub(crate) local_ece: (u32, u32),
     pub(crate) remote_ece: (u32, u32),
+    pub(crate) lookup: Lookup,
 }
 
 // SAFETY: the queue pairs' attributes point to objects of the program, which may use them anywhere.
@@ -150,6 +155,7 @@ impl Id {
                 qkey: UDP_QKEY,
                 local_ece: (0, 0),
                 remote_ece: (0, 0),
+                lookup: Lookup::None,
             }),
             owed: Mutex::new(0),
             changed: Condvar::new(),

@@ -10,7 +10,7 @@
 //! | `id`, `registry` | ids, and whose an event is |
 //! | `channel`, `event`, `translate` | events behind a descriptor |
 //! | `resolve`, `port`, `listen`, `connect`, `qp`, `srq`, `multicast` | what an id goes through |
-//! | `endpoint`, `addrinfo`, `option`, `names` | the rest of the interface |
+//! | `endpoint`, `addrinfo`, `lookup`, `option`, `names` | the rest of the interface |
 //! | `rsocket` | sockets over RDMA |
 //!
 //! It knows the structures of C and nothing of the engine. A call with an id that was made without a
@@ -31,7 +31,7 @@ mod event;
 mod exports;
 mod id;
 mod listen;
-mod missing;
+mod lookup;
 mod multicast;
 mod names;
 mod option;

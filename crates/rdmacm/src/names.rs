@@ -17,6 +17,7 @@ pub(crate) mod kind {
     pub(crate) const MULTICAST_JOIN: u32 = 12;
     pub(crate) const MULTICAST_ERROR: u32 = 13;
     pub(crate) const TIMEWAIT_EXIT: u32 = 15;
+    pub(crate) const ADDRINFO_RESOLVED: u32 = 16;
     pub(crate) const USER: u32 = 18;
 }
 
@@ -39,7 +40,7 @@ pub(crate) unsafe extern "C" fn event_str(event: c_uint) -> *const c_char {
         kind::MULTICAST_ERROR => c"RDMA_CM_EVENT_MULTICAST_ERROR",
         14 => c"RDMA_CM_EVENT_ADDR_CHANGE",
         kind::TIMEWAIT_EXIT => c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
-        16 => c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+        kind::ADDRINFO_RESOLVED => c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
         17 => c"RDMA_CM_EVENT_ADDRINFO_ERROR",
         kind::USER => c"RDMA_CM_EVENT_USER",
         _ => c"UNKNOWN EVENT",

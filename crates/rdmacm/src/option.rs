@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn set_option(
                     if type_of_qp != qp_type::RC || timeout > LAST_TIMER {
                         return Err(Errno::INVALID);
                     }
-                    state.options.ack_timeout = timeout;
+                    state.options.ack_timeout = Some(timeout);
                 }
                 // Paths of InfiniBand's subnet manager.
                 _ => return Err(Errno(libc::ENOSYS)),

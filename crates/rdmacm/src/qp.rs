@@ -10,9 +10,10 @@ use hirail_abi::{
 };
 
 use crate::bridge::bridge;
+use crate::device::Device;
 use crate::entry::{nothing, number};
 use crate::errno::Errno;
-use crate::id::{Id, MOST};
+use crate::id::{Id, MOST, qp_type};
 
 /// `enum ibv_qp_state`.
 mod state {
@@ -29,11 +30,15 @@ mod mask {
     pub(super) const PKEY_INDEX: i32 = 1 << 4;
     pub(super) const PORT: i32 = 1 << 5;
     pub(super) const QKEY: i32 = 1 << 6;
+    pub(super) const TIMEOUT: i32 = 1 << 9;
     pub(super) const SQ_PSN: i32 = 1 << 16;
 }
 
 /// `IBV_QP_INIT_ATTR_PD`.
 const HAS_PD: u32 = 1;
+
+/// `IBV_QP_INIT_ATTR_XRCD`.
+const HAS_XRCD: u32 = 1 << 1;
 
 /// What takes the queue pair of an id to a state, and which fields are meant.
 fn attributes(id: &Arc<Id>, state: c_int) -> Result<(QpAttr, c_int), Errno> {
@@ -52,6 +57,12 @@ fn attributes(id: &Arc<Id>, state: c_int) -> Result<(QpAttr, c_int), Errno> {
         Errno::check(unsafe {
             (bridge()?.attributes)(cm, comm, state, &raw mut attr, &raw mut meant)
         })?;
+        // What the program wants itself goes before what both sides have worked out.
+        if let Some(timeout) = id.state().options.ack_timeout
+            && meant & mask::TIMEOUT != 0
+        {
+            attr.timeout = timeout;
+        }
     } else if state == state::INIT {
         attr.port_num = 1;
         meant |= mask::PKEY_INDEX | mask::PORT | mask::ACCESS_FLAGS;
@@ -162,7 +173,11 @@ unsafe fn create_cq(id: *mut RdmaCmId, entries: u32) -> Result<(*mut CompChannel
 ///
 /// # Safety
 /// The id exists.
-unsafe fn create_cqs(id: *mut RdmaCmId, send: Option<u32>, recv: Option<u32>) -> Result<(), Errno> {
+pub(crate) unsafe fn create_cqs(
+    id: *mut RdmaCmId,
+    send: Option<u32>,
+    recv: Option<u32>,
+) -> Result<(), Errno> {
     // SAFETY: as required of the caller.
     unsafe {
         if let Some(entries) = send {
@@ -223,8 +238,39 @@ pub(crate) unsafe fn create(
     init: *mut QpInitAttr,
 ) -> Result<(), Errno> {
     let bridge = bridge()?;
+    // SAFETY: as required of the caller; in front of an open device are its functions.
+    unsafe {
+        let xrcd = match (*id).qp_type {
+            qp_type::XRC_RECV => device_of(id)?.xrcd()?,
+            _ => ptr::null_mut(),
+        };
+        make(id, pd, init, |pd, init| {
+            if xrcd.is_null() {
+                return (bridge.create_qp)(pd, init);
+            }
+            let mut whole: QpInitAttrEx = mem::zeroed();
+            ptr::copy_nonoverlapping(init.cast::<u8>(), (&raw mut whole).cast(), PLAIN);
+            whole.base.comp_mask = HAS_PD | HAS_XRCD;
+            (whole.pd, whole.xrcd) = (pd, xrcd);
+            let extended = (*pd).context.cast::<ExtendedOps>().sub(1);
+            let qp = ((*extended).create_qp_ex)((*pd).context, &raw mut whole);
+            (*init).cap = whole.base.cap;
+            qp
+        })
+    }
+}
+
+/// Bytes of `struct ibv_qp_init_attr`, which has no mask.
+const PLAIN: usize = mem::offset_of!(QpInitAttr, comp_mask);
+
+/// The device of an id that is on one.
+///
+/// # Safety
+/// The id exists.
+pub(crate) unsafe fn device_of(id: *mut RdmaCmId) -> Result<&'static Device, Errno> {
     // SAFETY: as required of the caller.
-    unsafe { make(id, pd, init, |pd, init| (bridge.create_qp)(pd, init)) }
+    let device = unsafe { Id::of(id)? }.state().device;
+    device.ok_or(Errno::INVALID)
 }
 
 /// `rdma_create_qp_ex`.
@@ -236,6 +282,12 @@ pub(crate) unsafe extern "C" fn create_qp_ex(id: *mut RdmaCmId, init: *mut QpIni
         let bridge = bridge()?;
         // SAFETY: an id and attributes of the caller's; in front of an open device are its functions.
         unsafe {
+            if (*id).qp_type == qp_type::XRC_RECV
+                && ((*init).base.comp_mask & HAS_XRCD == 0 || (*init).xrcd.is_null())
+            {
+                (*init).xrcd = device_of(id)?.xrcd()?;
+                (*init).base.comp_mask |= HAS_XRCD;
+            }
             let is_given = (*init).base.comp_mask & HAS_PD != 0;
             let pd = if is_given {
                 (*init).pd
@@ -243,11 +295,11 @@ pub(crate) unsafe extern "C" fn create_qp_ex(id: *mut RdmaCmId, init: *mut QpIni
                 ptr::null_mut()
             };
             make(id, pd, &raw mut (*init).base, |pd, base| {
+                (*init).pd = pd;
+                (*init).base.comp_mask |= HAS_PD;
                 if (*base).comp_mask & !HAS_PD == 0 {
                     return (bridge.create_qp)(pd, base);
                 }
-                (*init).pd = pd;
-                (*init).base.comp_mask |= HAS_PD;
                 let context = (*pd).context;
                 let extended = context.cast::<ExtendedOps>().sub(1);
                 ((*extended).create_qp_ex)(context, init)
@@ -279,7 +331,19 @@ unsafe fn make(
         if (*init).srq.is_null() {
             (*init).srq = (*public).srq;
         }
-        let lacks = |cq: *mut Cq, entries| cq.is_null().then_some(entries);
+        // Of XRC a side needs none for what it does not do.
+        let is_half = matches!((*public).qp_type, qp_type::XRC_SEND | qp_type::XRC_RECV);
+        let lacks = |cq: *mut Cq, entries| {
+            let is_needed = entries > 0 || !is_half;
+            (cq.is_null() && is_needed).then_some(entries)
+        };
+        // A shared queue of XRC has brought its own.
+        if (*init).recv_cq.is_null() {
+            (*init).recv_cq = (*public).recv_cq;
+        }
+        if (*init).send_cq.is_null() {
+            (*init).send_cq = (*public).send_cq;
+        }
         let send = lacks((*init).send_cq, (*init).cap.max_send_wr);
         let recv = lacks((*init).recv_cq, (*init).cap.max_recv_wr);
         let give_up = |errno: &Errno| {

@@ -254,6 +254,7 @@ fn every_field_comes_back() {
             ids,
             qkey: QKey(0x8765_4321),
             qpn: Qpn::new(0xab_cdef),
+            eecn: Qpn::new(0x12_3456),
             ece_vendor: 0xa1_b2c3,
             starting_psn: Psn::new(0x65_4321),
             responder_resources: 200,

@@ -1,7 +1,7 @@
 //! When a server can be asked. To try it would use up what some servers wait for.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,25 @@ pub(crate) fn service(port: u16, server: &mut Process, deadline: Instant) -> Res
             .lines()
             .filter_map(|line| line.split_once("/service/"));
         services.any(|(_, service)| service.get(12..17) == Some(&part))
+    })
+}
+
+/// Waits until so many sockets of this host are members of the group, or says why not. The kernel
+/// prints addresses as numbers of its own order.
+pub(crate) fn members(
+    group: Ipv4Addr,
+    count: usize,
+    member: &mut Process,
+    deadline: Instant,
+) -> Result<(), String> {
+    let group = format!("{:08X}", u32::from_ne_bytes(group.octets()));
+    wait(member, deadline, || {
+        let groups = fs::read_to_string("/proc/net/igmp").unwrap_or_default();
+        let users = groups.lines().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            (words.next()? == group).then_some(words.next()?.parse::<usize>().ok()?)
+        });
+        users.sum::<usize>() >= count
     })
 }
 

@@ -224,7 +224,13 @@ impl Cm {
             gid: arrival.meta.source,
             ca_guid: rep.ca_guid,
         };
-        if let Some(old) = self.other_connection(peer, rep.qpn, Some(id)) {
+        let is_xrc = self
+            .entries
+            .get_mut(&id)
+            .and_then(Entry::connection)
+            .is_some_and(|connection| connection.transport == Transport::Xrc);
+        let qpn = if is_xrc { rep.eecn } else { rep.qpn };
+        if let Some(old) = self.other_connection(peer, qpn, Some(id)) {
             // The peer would not take a queue pair that is still part of a connection.
             self.refuse(arrival, rep.ids, Rej::OF_REP, RejReason::STALE_CONNECTION);
             self.supersede(arrival.now, old);
@@ -245,7 +251,7 @@ impl Cm {
         connection.repeated = None;
         connection.remote_id = rep.ids.local;
         connection.peer = Some(peer);
-        connection.remote_qpn = rep.qpn;
+        connection.remote_qpn = qpn;
         connection.remote_psn = rep.starting_psn;
         connection.responder_resources = agree(connection.responder_resources, resources, limits.0);
         connection.initiator_depth = agree(connection.initiator_depth, depth, limits.1);
@@ -253,11 +259,11 @@ impl Cm {
         let named = ack_timeout(connection.lifetime, rep.target_ack_delay);
         connection.ack_timeout = connection.ack_timeout.max(named);
         self.timers.set(id, &mut connection.deadline, None);
-        self.by_peer_qp.insert((peer, rep.qpn), id);
+        self.by_peer_qp.insert((peer, qpn), id);
         self.events.push_back(Event::Response(Box::new(Response {
             id,
             ca_guid: rep.ca_guid,
-            qpn: rep.qpn,
+            qpn,
             psn: rep.starting_psn,
             responder_resources: connection.responder_resources,
             initiator_depth: connection.initiator_depth,

@@ -326,10 +326,19 @@ impl Cm {
         connection.initiator_depth =
             agree(accept.initiator_depth, connection.initiator_depth, limits.1);
         connection.local_qpn = accept.qpn;
+        // The number of a target of XRC is in another place.
+        let is_xrc = connection.transport == Transport::Xrc;
+        let nobody = Qpn::new(0);
+        let (qpn, eecn) = if is_xrc {
+            (nobody, accept.qpn)
+        } else {
+            (accept.qpn, nobody)
+        };
         let rep = Rep {
             ids: connection.ids(id),
             qkey: QKey(0),
-            qpn: accept.qpn,
+            qpn,
+            eecn,
             ece_vendor: accept.ece.map_or(0, |ece| ece.vendor),
             starting_psn: connection.local_psn,
             responder_resources: connection.responder_resources,
@@ -342,7 +351,7 @@ impl Cm {
             },
             flow_control: accept.flow_control,
             rnr_retry_count: accept.rnr_retry_count,
-            srq: accept.srq,
+            srq: accept.srq || is_xrc,
             ca_guid,
             private_data: accept.private_data,
         };

@@ -4,6 +4,8 @@ use hirail_cm::{Accept, CmError, Connect, State, Transport};
 use hirail_rnic::mr::Access;
 use hirail_rnic::qp::attr::AttrMask;
 use hirail_vocab::QpState;
+use hirail_wire::cm::Message;
+use hirail_wire::mad::Mad;
 use hirail_wire::{AckTimeout, PathMtu, Qpn};
 
 use crate::pair::Pair;
@@ -104,4 +106,40 @@ fn less_is_set_where_there_is_less() {
     assert!(!mask.intersects(AttrMask::MIN_RNR_TIMER | AttrMask::MAX_DEST_RD_ATOMIC));
     let (_, mask) = pair.b.cm.attributes(heard.id, QpState::Rts).unwrap();
     assert_eq!(mask, AttrMask::STATE | AttrMask::SQ_PSN);
+}
+
+/// Of XRC the active side has a requester and the passive one a responder, whose number is where that
+/// of an EE context was: so does the kernel.
+#[test]
+fn each_side_of_xrc_has_its_half() {
+    let mut pair = Pair::listening();
+    let request = Connect {
+        transport: Transport::Xrc,
+        ..pair.request()
+    };
+    let a = pair.a.cm.connect(pair.now, &request).unwrap();
+    pair.exchange();
+    let heard = pair.heard();
+    assert_eq!(heard.transport, Transport::Xrc);
+    let responder = AttrMask::MIN_RNR_TIMER | AttrMask::MAX_DEST_RD_ATOMIC;
+    let requester = AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+    let mask = |node: &hirail_cm::Cm, id, state| node.attributes(id, state).unwrap().1;
+    assert!(mask(&pair.b.cm, heard.id, QpState::Rtr).contains(responder));
+    assert!(!mask(&pair.b.cm, heard.id, QpState::Rts).intersects(requester));
+    let accept = Accept::new(Qpn::new(0x22));
+    pair.b.cm.accept(pair.now, heard.id, &accept).unwrap();
+    let sent = pair.b.sends();
+    let [rep] = &sent[..] else { panic!("{sent:?}") };
+    let mad = Mad::parse(&rep.mad).unwrap();
+    let Some(Message::Rep(rep)) = mad.cm() else {
+        panic!("{mad:?}")
+    };
+    assert_eq!((rep.qpn, rep.eecn), (Qpn::new(0), Qpn::new(0x22)));
+    assert!(rep.srq);
+    pair.give_a(&sent);
+    assert_eq!(pair.responded().qpn, Qpn::new(0x22));
+    assert!(!mask(&pair.a.cm, a, QpState::Rtr).intersects(responder));
+    assert!(mask(&pair.a.cm, a, QpState::Rts).contains(requester));
+    let (rtr, _) = pair.a.cm.attributes(a, QpState::Rtr).unwrap();
+    assert_eq!(rtr.dest_qpn, Qpn::new(0x22));
 }

@@ -93,6 +93,7 @@ fn translate(notice: &Notice) -> abi::CmEvent {
             request.addresses = addresses(asked.addresses.as_ref(), &asked.path);
             request.qp_type = match asked.transport {
                 hirail::cm::Transport::Uc => hirail::QpType::Uc,
+                hirail::cm::Transport::Xrc => hirail::QpType::XrcRecv,
                 _ => hirail::QpType::Rc,
             }
             .code()

@@ -60,6 +60,7 @@ pub(super) unsafe extern "C" fn connect(
                 transport: match QpType::from_code(request.qp_type as u8) {
                     Some(QpType::Rc) => Transport::Rc,
                     Some(QpType::Uc) => Transport::Uc,
+                    Some(QpType::XrcSend) => Transport::Xrc,
                     _ => return Err(Errno::UNSUPPORTED),
                 },
                 responder_resources: param.responder_resources,

@@ -120,6 +120,7 @@ fn rep(m: &mut Place<'_>, it: &Rep<'_>) {
     m.put(8, it.qkey.0.to_be_bytes());
     m.u24(12, it.qpn.value());
     m.u8(15, high);
+    m.u24(16, it.eecn.value());
     m.u8(19, middle);
     m.u24(20, it.starting_psn.value());
     m.u8(23, low);

@@ -173,8 +173,10 @@ pub struct Rep<'a> {
     pub ids: Ids,
     /// Queue key; 0 for connections.
     pub qkey: QKey,
-    /// The accepting QP.
+    /// The accepting QP; 0 where it is one of XRC.
     pub qpn: Qpn,
+    /// The EE context of the accepting side; for XRC its QP.
+    pub eecn: Qpn,
     /// Vendor of its ECE options, 24 bits; 0 where it has none.
     pub ece_vendor: u32,
     /// PSN that it expects first, that is, of the other side's first request.
@@ -302,6 +304,7 @@ impl<'a> Message<'a> {
                 ids: m.ids(),
                 qkey: QKey(m.u32(8)),
                 qpn: Qpn::new(m.u24(12)),
+                eecn: Qpn::new(m.u24(16)),
                 ece_vendor: u32::from_be_bytes([0, m.u8(15), m.u8(19), m.u8(23)]),
                 starting_psn: Psn::new(m.u24(20)),
                 responder_resources: m.u8(24),

@@ -2,16 +2,15 @@
 //! with its data compared, refusals with their statuses, receivers that are not ready, loss, and the
 //! ICRC of every frame.
 //!
-//! rxe needs a kernel of its own, so this runs only where `HIRAIL_TEST_LAB` names a folder with a
-//! program `lab` that boots a guest with an rxe device (`docs/testing.md` says what it must offer);
-//! otherwise it says why it skips.
+//! rxe needs a kernel of its own: without a lab that boots one this says why it skips.
 
 use std::env;
 use std::fs::File;
 use std::io::{BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use hirail::{
@@ -25,12 +24,14 @@ use hirail_wire::pcap::Reader;
 #[expect(dead_code, reason = "its command line")]
 mod rc_pingpong;
 
-/// Names the folder of the lab.
-const LAB: &str = "HIRAIL_TEST_LAB";
+mod lab;
+
+use lab::{Lab, run};
+
 /// Set in the run inside the lab's network namespace.
 const INSIDE: &str = "HIRAIL_TEST_LAB_INSIDE";
 /// The lab's own name for what runs, so that others are not disturbed.
-const NAME: (&str, &str) = ("RXE_LAB_NAME", "hirail-test");
+const NAME: &str = "hirail-test";
 
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const OURS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
@@ -40,45 +41,10 @@ const GUEST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 11);
 /// Longest silence; the guest's processor is emulated.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The lab's program, as a command.
-fn lab() -> Command {
-    let folder = env::var_os(LAB).expect("checked before");
-    let mut command = Command::new(Path::new(&folder).join("lab"));
-    command.env(NAME.0, NAME.1);
-    command
-}
-
-fn run(command: &mut Command) -> String {
-    let output = command.output().expect("the lab's program");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {text}{error}");
-    text
-}
-
-/// Why the test cannot run here, if so.
-fn obstacle() -> Option<String> {
-    let Some(folder) = env::var_os(LAB) else {
-        return Some(format!("{LAB} is not set"));
-    };
-    let program = Path::new(&folder).join("lab");
-    if !program.is_file() {
-        return Some(format!("there is no {}", program.display()));
-    }
-    let path = env::var_os("PATH").unwrap_or_default();
-    let missing = ["qemu-system-x86_64", "ip", "tcpdump"]
-        .into_iter()
-        .find(|tool| !env::split_paths(&path).any(|folder| folder.join(tool).is_file()))?;
-    Some(format!("{missing} is not installed"))
-}
-
-/// A running guest; stopped when dropped.
-struct Up;
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        let _ = lab().arg("down").output();
-    }
+/// The lab that this process runs inside.
+fn inside_of() -> &'static Lab {
+    static LAB: OnceLock<Lab> = OnceLock::new();
+    LAB.get_or_init(|| Lab::joined(NAME))
 }
 
 #[test]
@@ -86,26 +52,22 @@ fn soft_roce() {
     if env::var_os(INSIDE).is_some() {
         return inside();
     }
-    if let Some(obstacle) = obstacle() {
-        println!("skipped: {obstacle}");
-        return;
-    }
-    let _up = Up;
-    run(lab().args(["up", "--guests", "1"]));
+    let lab = match Lab::up(NAME, &[]) {
+        Ok(lab) => lab,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
     let capture = env::temp_dir().join(format!("hirail-rxe-{}.pcap", std::process::id()));
-    run(lab()
-        .args(["pcap", "start"])
-        .arg(&capture)
-        .args(["--filter", "udp port 4791"]));
+    let mut start = lab.command();
+    let filter = ["--filter", "udp port 4791"];
+    run(start.args(["pcap", "start"]).arg(&capture).args(filter));
     let exe = env::current_exe().expect("own path");
-    let output = lab()
-        .args(["host", "--"])
-        .arg(exe)
+    let output = lab
+        .host(exe)
         .args(["--exact", "soft_roce", "--nocapture"])
         .env(INSIDE, "1")
         .output()
         .expect("the lab's program");
-    run(lab().args(["pcap", "stop"]));
+    run(lab.command().args(["pcap", "stop"]));
     let text = String::from_utf8_lossy(&output.stdout);
     print!("{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && text.contains("1 passed"));
@@ -157,10 +119,9 @@ fn inside() {
 struct Program(Child);
 
 fn guest(arguments: &[&str]) -> Program {
-    let child = lab()
-        .args(["exec", "guest1", "--timeout", "120", "--"])
+    let child = inside_of()
+        .guest(120)
         .args(arguments)
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn();
     Program(child.expect("the lab's program"))

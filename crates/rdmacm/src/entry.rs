@@ -19,10 +19,12 @@ pub(crate) fn number(job: impl FnOnce() -> Result<(), Errno>) -> c_int {
     }
 }
 
-/// Runs `job`; what it gives, or −1 and `errno`.
+/// Runs `job`; what it gives, or −1 and `errno`. Where it gives something `errno` stays as it was:
+/// programs that have met the end of a stream look there for a reason.
 pub(crate) fn value<T: From<i8>>(job: impl FnOnce() -> Result<T, Errno>) -> T {
-    let done = catch_unwind(AssertUnwindSafe(job));
-    done.unwrap_or(Err(Errno::DEAD)).unwrap_or_else(|errno| {
+    let before = Errno::last();
+    let done = catch_unwind(AssertUnwindSafe(job)).unwrap_or(Err(Errno::DEAD));
+    done.inspect(|_| before.set()).unwrap_or_else(|errno| {
         errno.set();
         T::from(-1)
     })

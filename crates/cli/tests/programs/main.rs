@@ -26,6 +26,7 @@ mod qperf;
 mod rdma_cm;
 mod ready;
 mod recording;
+mod rsockets;
 mod table;
 mod utils;
 mod view;

@@ -29,6 +29,21 @@ pub(crate) fn tcp(port: u16, server: &mut Process, deadline: Instant) -> Result<
     })
 }
 
+/// Waits until somebody has bound the port of UDP, or says why not.
+pub(crate) fn udp(port: u16, server: &mut Process, deadline: Instant) -> Result<(), String> {
+    let suffix = format!(":{port:04X}");
+    wait(server, deadline, || {
+        ["/proc/net/udp", "/proc/net/udp6"].iter().any(|file| {
+            let sockets = fs::read_to_string(file).unwrap_or_default();
+            let mut locals = sockets
+                .lines()
+                .skip(1)
+                .filter_map(|line| line.split_whitespace().nth(1));
+            locals.any(|local| local.ends_with(&suffix))
+        })
+    })
+}
+
 /// Waits until somebody listens at the port of rdma_cm, in whatever port space, or says why not. Who
 /// does has a Unix socket that names the service id, whose last four digits are the port.
 pub(crate) fn service(port: u16, server: &mut Process, deadline: Instant) -> Result<(), String> {

@@ -43,6 +43,7 @@ pub(super) fn receive(
 ) -> Result<(), Errno> {
     let is_look = flags & libc::MSG_PEEK != 0;
     let wants_all = flags & libc::MSG_WAITALL != 0 && !is_look;
+    let total = to.left();
     let mut state = opened(socket, stream, flags)?;
     let patience = state.receive_patience(socket, flags);
     if to.left() == 0 {
@@ -53,8 +54,9 @@ pub(super) fn receive(
             !state.can_read || state.waiting() > 0
         })?;
         if state.waiting() == 0 {
-            // Told once; afterwards the stream has ended.
-            return state.error.take().map_or(Ok(()), Err);
+            // Told once, by a call that has nothing else to tell; afterwards the stream has ended.
+            let is_mute = to.left() == total;
+            return state.error.take_if(|_| is_mute).map_or(Ok(()), Err);
         }
         let link = state.link.as_mut().ok_or(Errno(libc::ENOTCONN))?;
         link.receive(to, is_look);

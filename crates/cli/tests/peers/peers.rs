@@ -170,7 +170,7 @@ impl Peers {
             }
             if is_service {
                 // It is listed a moment before it is there.
-                thread::sleep(Duration::from_millis(300));
+                thread::sleep(Duration::from_secs(1));
             }
             return Ok(());
         }

@@ -51,10 +51,10 @@ impl Trace {
             Ok((file, path.into()))
         };
         let ready = open().and_then(|(file, path)| {
-            let start = share(&file)?;
-            Ok((file, path, start))
+            share(&file)?;
+            Ok((file, path))
         });
-        let (file, path, start) =
+        let (file, path) =
             ready.map_err(|error| Error::new(format!("cannot record packets: {error}")))?;
         let lines = lines.map(|path| {
             File::create(path).map_err(|error| {
@@ -64,8 +64,8 @@ impl Trace {
         Ok(Self {
             recording: Growing {
                 file,
-                at: start,
-                forgotten: pcap.is_none().then_some(start),
+                at: 0,
+                forgotten: pcap.is_none().then_some(0),
                 ended: Arc::default(),
             },
             path,
@@ -107,20 +107,16 @@ impl Tracing {
     }
 }
 
-/// Makes the file one that is being recorded to, so that whoever records appends. Returns where the
-/// packets of this run begin.
-fn share(file: &File) -> io::Result<u64> {
-    let start = match file.try_lock() {
+/// Makes the file one that is being recorded to, so that whoever records appends.
+fn share(file: &File) -> io::Result<()> {
+    match file.try_lock() {
         // Nobody else records: what is in the file is from an earlier run.
-        Ok(()) => {
-            file.set_len(0)?;
-            0
-        }
-        Err(TryLockError::WouldBlock) => file.metadata()?.len(),
+        Ok(()) => file.set_len(0)?,
+        // What another run has recorded so far is shown, too: the file has one beginning.
+        Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(error),
-    };
-    file.lock_shared()?;
-    Ok(start)
+    }
+    file.lock_shared()
 }
 
 /// A file that others append to.

@@ -2,12 +2,13 @@
 //! without privileges.
 //!
 //! Records begin with the IP header: a UDP socket sees no Ethernet header. Those of a raw port are
-//! whole frames. Processes that record to
-//! the same file at the same time share it: the first one empties it, the others append, and each
-//! record is one write. The time is that of handing the packet to the kernel or of reading it.
+//! whole frames. Processes that record to the same file at the same time share it and the interface
+//! that it names: the first one empties it, the others append, and each record is one write. tcpdump
+//! reads no file of several sections, so that there is one, and packets of one kind. The time is that
+//! of handing the packet to the kernel or of reading it.
 
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Read as _};
 use std::path::Path as FilePath;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,11 +26,24 @@ use super::send::Path;
 /// Longer than any record, each of which is one write.
 const BUFFER: usize = 128 << 10;
 
+/// Type of the block that a pcapng file begins with.
+const SECTION_HEADER: [u8; 4] = 0x0a0d_0d0a_u32.to_le_bytes();
+
 /// A capture file.
 #[derive(Debug)]
 pub struct Recorder {
     udp_port: u16,
     file: Mutex<Writer<BufWriter<File>>>,
+}
+
+/// The kind of packets of a recording's first interface; `None` where the file has no beginning.
+fn link_type_of(path: &FilePath) -> Option<LinkType> {
+    // A section header of 28 bytes, the type and length of the next block, then it.
+    let mut beginning = [0; 38];
+    let mut file = File::open(path).ok()?;
+    file.read_exact(&mut beginning).ok()?;
+    let is_there = beginning[..4] == SECTION_HEADER;
+    is_there.then(|| LinkType(u16::from_le_bytes([beginning[36], beginning[37]])))
 }
 
 impl Recorder {
@@ -53,12 +67,27 @@ impl Recorder {
         if file.try_lock().is_ok() {
             // Nobody else records: what is in the file is from an earlier run.
             file.set_len(0)?;
+        } else {
+            // Whoever made it shares it when it has its beginning.
+            file.lock_shared()?;
         }
+        let theirs = link_type_of(path);
+        let sink = BufWriter::with_capacity(BUFFER, file.try_clone()?);
+        let writer = match theirs {
+            None => {
+                // Both headers in one write: packets of other processes must not come between them.
+                let mut writer = Writer::new(sink)?;
+                writer.add_interface(interface, link_type)?;
+                writer.flush()?;
+                writer
+            }
+            Some(theirs) if theirs == link_type => Writer::resume(sink),
+            Some(theirs) => {
+                let text = format!("another process records other packets to it, {theirs}");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+        };
         file.lock_shared()?;
-        // Both headers in one write: packets of other processes must not come between them.
-        let mut writer = Writer::new(BufWriter::with_capacity(BUFFER, file))?;
-        writer.add_interface(interface, link_type)?;
-        writer.flush()?;
         Ok(Self {
             udp_port,
             file: Mutex::new(writer),
@@ -177,5 +206,42 @@ impl Recorder {
         // A full disk ends the capture, not the connection.
         let _ = file.write_directed(0, time_ns, direction, parts);
         let _ = file.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hirail_wire::pcap::Reader;
+
+    use super::*;
+
+    /// tcpdump and others refuse a second section or interface.
+    #[test]
+    fn those_who_share_a_file_share_its_interface() {
+        let name = format!("hirail-recorders-{}.pcapng", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let recorders = [1, 2].map(|_| Recorder::open(&path, 4791).expect("a file"));
+        for (recorder, byte) in recorders.iter().zip(1..) {
+            recorder.write(Direction::Outbound, &[&[byte; 8]]);
+        }
+        let other = Recorder::open_ethernet(&path, "eth0").expect_err("another kind");
+        assert_eq!(other.kind(), io::ErrorKind::InvalidInput);
+
+        let bytes = std::fs::read(&path).expect("it is there");
+        // The magic number of a section's byte order.
+        let magic = 0x1a2b_3c4d_u32.to_le_bytes();
+        assert_eq!(bytes.windows(4).filter(|it| **it == magic).count(), 1);
+        let mut reader = Reader::new(&bytes[..]).expect("a capture");
+        for byte in 1..=2 {
+            let packet = reader.next_packet().expect("whole").expect("a packet");
+            assert_eq!(packet.data, [byte; 8]);
+            assert_eq!(packet.interface_index, 0);
+        }
+        drop(recorders);
+
+        // Nobody records any more: it begins anew, as whatever.
+        let recorder = Recorder::open_ethernet(&path, "eth0").expect("a file");
+        drop(recorder);
+        std::fs::remove_file(&path).expect("it is there");
     }
 }

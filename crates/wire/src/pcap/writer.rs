@@ -38,6 +38,16 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
+    /// Goes on with a capture in `sink` that begins with a section of this writer's and one interface,
+    /// which is number 0.
+    pub const fn resume(sink: W) -> Self {
+        Self {
+            sink,
+            interfaces: 1,
+            buffer: Vec::new(),
+        }
+    }
+
     /// Describes an interface; its number goes with the packets.
     ///
     /// # Errors

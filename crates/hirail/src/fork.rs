@@ -6,9 +6,12 @@
 //! (`MADV_WIPEONFORK`) tells the two apart with one load. The first call in the child closes the
 //! copies of the port's descriptors; the parent's are not affected. Nothing is hooked into `fork`
 //! itself, and a child that only calls `exec` loses the descriptors there.
+//!
+//! Where the parent had closed all its devices before, nothing of them is in the child, and it opens
+//! its own.
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::port::sys;
@@ -37,13 +40,43 @@ pub fn check() -> Result<(), Forked> {
 }
 
 /// Prepares [`check`]; called when a port is opened. Cheap when repeated.
-pub(crate) fn arm() {
+pub(crate) fn prepare() {
     sys::set_fork_mark();
 }
+
+/// The same for a device; kept until nothing is left of it.
+pub(crate) fn arm() -> Armed {
+    ARMED.fetch_add(1, Ordering::Relaxed);
+    prepare();
+    Armed(())
+}
+
+/// A device is open.
+#[derive(Debug)]
+pub(crate) struct Armed(());
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        ARMED.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How many devices are open; in a child, how many the parent had.
+static ARMED: AtomicUsize = AtomicUsize::new(0);
 
 #[cold]
 fn in_child() -> Result<(), Forked> {
     static DONE: AtomicBool = AtomicBool::new(false);
+    let had_nothing = || {
+        let mut descriptors = INHERITED
+            .iter()
+            .map(|entry| entry.fd.load(Ordering::Relaxed));
+        ARMED.load(Ordering::Relaxed) == 0 && descriptors.all(|fd| fd == NONE)
+    };
+    if !DONE.load(Ordering::Relaxed) && had_nothing() {
+        sys::renew_fork_mark();
+        return Ok(());
+    }
     if !DONE.swap(true, Ordering::Relaxed) {
         for entry in &INHERITED {
             let fd = entry.fd.swap(NONE, Ordering::Relaxed);
@@ -129,7 +162,7 @@ mod tests {
     /// the parent notices nothing.
     #[test]
     fn child_is_told_and_closes_copies() {
-        arm();
+        let armed = arm();
         assert_eq!(check(), Ok(()));
         let kept = Descriptor::new(sys::event().expect("descriptor"));
         let reused = Descriptor::new(sys::socket(libc::AF_UNIX).expect("descriptor"));
@@ -147,6 +180,6 @@ mod tests {
         assert_eq!(code, 0);
         assert_eq!(check(), Ok(()));
         assert!(sys::is_open(kept_fd) && sys::is_open(reused_fd));
-        drop((kept, reused));
+        drop((kept, reused, armed));
     }
 }

@@ -172,7 +172,8 @@ unsafe fn way_back(
         hop_limit: 0xff,
         traffic_class: header.traffic_class,
         dlid: wc.slid,
-        sl: wc.sl,
+        // That of the completion says something else: `poll::service_level`.
+        sl: header.traffic_class >> 5,
         src_path_bits: 0,
         static_rate: 0,
         is_global: 1,

@@ -57,6 +57,19 @@ pub(crate) fn imm_or_rkey(wc: &Wc) -> u32 {
     }
 }
 
+/// Service level. There is none in RoCE v2, and for a datagram ConnectX cards put the kind of its
+/// network header there: bit 3 for UDP, and 1 for IPv6 or 2 for IPv4. UCX takes its word for it, and
+/// looks for the destination accordingly.
+#[inline]
+pub(crate) fn service_level(wc: &Wc) -> u8 {
+    const UDP: u8 = 1 << 3;
+    match (wc.grh, wc.grh_is_ipv4) {
+        (false, _) => wc.sl,
+        (true, false) => UDP | 1,
+        (true, true) => UDP | 2,
+    }
+}
+
 #[inline]
 fn completion(wc: &Wc) -> abi::Wc {
     abi::Wc {
@@ -71,7 +84,7 @@ fn completion(wc: &Wc) -> abi::Wc {
         wc_flags: flags(wc),
         pkey_index: wc.pkey_index,
         slid: 0,
-        sl: wc.sl,
+        sl: service_level(wc),
         dlid_path_bits: 0,
     }
 }

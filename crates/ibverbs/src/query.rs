@@ -18,8 +18,9 @@ use crate::errno::Errno;
 const CAPABILITIES: u32 =
     1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 20 | 1 << 21 | 1 << 24;
 
-/// `IBV_ATOMIC_GLOB`: atomics of the device are atomic to processors as well.
-const ATOMIC_CAP: c_int = 2;
+/// `IBV_ATOMIC_HCA`, as cards say. Atomics of this device are atomic to processors as well, but where
+/// more is promised UCX uses none.
+const ATOMIC_CAP: c_int = 1;
 
 /// `IBV_ODP_SUPPORT` and `_IMPLICIT`: the engine reaches what the process has mapped when it is
 /// needed, so all memory is on demand.

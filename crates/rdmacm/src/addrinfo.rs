@@ -90,6 +90,10 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
             if hints.is_some_and(|hints| hints.flags & FAMILY != 0 && hints.family == AF_IB) {
                 return Err(Errno::UNSUPPORTED);
             }
+            if let Some(hints) = hints.filter(|_| node.is_null() && service.is_null()) {
+                to.write(as_given(hints)?);
+                return Ok(0);
+            }
             let asked = hints.map(hints_of);
             let asked = asked.as_ref().map_or(ptr::null(), ptr::from_ref);
             let mut found = ptr::null_mut();
@@ -103,6 +107,46 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
             Ok(0)
         }
     })
+}
+
+/// The addresses in the hints, where there is no name.
+///
+/// # Safety
+/// What the hints name is there.
+unsafe fn as_given(hints: &RdmaAddrInfo) -> Result<*mut RdmaAddrInfo, Errno> {
+    // SAFETY: numbers and NULL.
+    let made = Box::into_raw(Box::new(unsafe { mem::zeroed::<RdmaAddrInfo>() }));
+    // SAFETY: as required of the caller; the structure is ours.
+    unsafe {
+        let info = &mut *made;
+        info.flags = hints.flags;
+        info.family = hints.family;
+        info.qp_type = hints.qp_type;
+        info.port_space = hints.port_space;
+        let mut copied = || {
+            for (from, length, to, to_length) in [
+                (
+                    hints.src_addr,
+                    hints.src_len,
+                    &mut info.src_addr,
+                    &mut info.src_len,
+                ),
+                (
+                    hints.dst_addr,
+                    hints.dst_len,
+                    &mut info.dst_addr,
+                    &mut info.dst_len,
+                ),
+            ] {
+                if !from.is_null() && length > 0 {
+                    *to = copy(from, length)?;
+                    *to_length = length;
+                }
+            }
+            Ok(made)
+        };
+        copied().inspect_err(|_| freeaddrinfo(made))
+    }
 }
 
 /// What rdma_cm says of the first address found.
@@ -236,6 +280,26 @@ mod tests {
             (there, space::UDP, qp_type::UD)
         );
         assert_eq!(ask(c"127.0.0.1", 0, 0), (here, space::TCP, qp_type::RC));
+    }
+
+    #[test]
+    fn addresses_without_a_name_are_taken_as_they_are() {
+        let here: SocketAddr = "192.0.2.7:7471".parse().unwrap();
+        let mut given = address::write(here);
+        // SAFETY: hints that are there; what was made is freed once.
+        unsafe {
+            let mut hints: RdmaAddrInfo = mem::zeroed();
+            hints.flags = PASSIVE;
+            hints.src_addr = (&raw mut given).cast();
+            hints.src_len = size_of_val(&given) as socklen_t;
+            let mut made = ptr::null_mut();
+            let code = getaddrinfo(ptr::null(), ptr::null(), &raw const hints, &raw mut made);
+            assert_eq!(code, 0);
+            assert_eq!(address::read((*made).src_addr).unwrap(), here);
+            assert!((*made).dst_addr.is_null());
+            assert_eq!((*made).flags, PASSIVE);
+            freeaddrinfo(made);
+        }
     }
 
     #[test]

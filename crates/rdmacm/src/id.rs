@@ -277,6 +277,17 @@ impl Id {
         }
     }
 
+    /// Takes back what the program was shown of the device.
+    pub(crate) fn hide_device(&self) {
+        let public = self.public();
+        // SAFETY: it exists while somebody calls, and these fields are for us to write.
+        unsafe {
+            (*public).verbs = core::ptr::null_mut();
+            (*public).pd = core::ptr::null_mut();
+            (*public).port_num = 0;
+        }
+    }
+
     /// Shows the program the path.
     pub(crate) fn show_route(&self, state: &State) {
         const EXACTLY: u8 = 2;

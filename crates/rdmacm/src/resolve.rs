@@ -23,7 +23,14 @@ pub(crate) unsafe extern "C" fn bind_addr(id: *mut RdmaCmId, addr: *mut sockaddr
     number(|| {
         // SAFETY: an id and an address of the caller's.
         let (id, local) = unsafe { (Id::of(id)?, read(addr)?) };
-        bind(&id, local)
+        bind(&id, local)?;
+        // In the kernel the loopback's address names no device. libfabric binds an id to it and takes
+        // the device that it then sees for the only one. Programs with a channel get to see it all the
+        // same: on the loopback nothing else would do for them.
+        if local.ip().is_loopback() && id.state().is_sync {
+            id.hide_device();
+        }
+        Ok(())
     })
 }
 

@@ -43,6 +43,8 @@ pub struct Cqe {
     pub sl: u8,
     /// UD: the first 40 bytes of the buffer hold a GRH.
     pub grh: bool,
+    /// UD: that GRH is an IPv4 header, which takes its last 20 bytes.
+    pub grh_is_ipv4: bool,
     /// The last packet of the message asked for an event.
     pub solicited: bool,
 }
@@ -69,6 +71,7 @@ impl Cqe {
             opcode,
             sl: 0,
             grh: false,
+            grh_is_ipv4: false,
             solicited: false,
         }
     }

@@ -675,6 +675,7 @@ fn a_datagram_brings_its_network_header_and_sender() {
         let received = only(&pair.b.poll_recv());
         assert_ok(received, 1, WcOpcode::Recv, 45);
         assert!(received.grh);
+        assert_eq!(received.grh_is_ipv4, gid_index == 0);
         assert_eq!((received.src_qp, received.sl), (pair.a.qp.qpn, 5));
         assert_eq!(received.payload, WcPayload::Imm(*b"imm!"));
         assert_eq!(pair.b.memory.read(40, 5), b"hello");

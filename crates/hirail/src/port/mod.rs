@@ -132,7 +132,7 @@ pub enum PortError {
 
 /// Opens the port: joins the processes that share it.
 pub fn open(options: &PortOptions) -> Result<(Receiver, Arc<TransmitPool>), PortError> {
-    crate::fork::arm();
+    crate::fork::prepare();
     let receiver = Receiver::open(options)?;
     Ok((receiver, Arc::new(TransmitPool::new(options))))
 }

@@ -744,6 +744,18 @@ pub(crate) fn set_fork_mark() {
     }
 }
 
+/// Marks the forked child of a process that was marked.
+pub(crate) fn renew_fork_mark() {
+    let page = FORK_PAGE.load(Ordering::Acquire);
+    if page.is_null() {
+        // SAFETY: no preconditions.
+        FORK_PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    } else {
+        // SAFETY: the page is writable, and never unmapped.
+        unsafe { page.write_volatile(1) };
+    }
+}
+
 /// Whether this is still the process that set the mark, or no mark was set.
 #[inline]
 pub(crate) fn fork_mark_is_intact() -> bool {

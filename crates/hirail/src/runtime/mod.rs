@@ -105,6 +105,8 @@ pub(crate) struct Rnic {
     async_handler: OnceLock<AsyncHandler>,
     denial_handler: OnceLock<DenialHandler>,
     pub(crate) progress: progress::Handle,
+    /// Goes last.
+    _armed: crate::fork::Armed,
 }
 
 impl Rnic {
@@ -116,7 +118,7 @@ impl Rnic {
         link: Box<dyn Link>,
         stat: Option<&Path>,
     ) -> std::io::Result<Arc<Self>> {
-        crate::fork::arm();
+        let armed = crate::fork::arm();
         let kind = link.kind();
         let (progress, thread) = progress::prepare(&*link)?;
         let rnic = Arc::new(Self {
@@ -130,6 +132,7 @@ impl Rnic {
             async_handler: OnceLock::new(),
             denial_handler: OnceLock::new(),
             progress,
+            _armed: armed,
         });
         thread.spawn(Arc::downgrade(&rnic))?;
         exit::watch(&rnic);

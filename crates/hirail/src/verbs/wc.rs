@@ -32,6 +32,8 @@ pub struct Wc {
     pub solicited: bool,
     /// UD: the first 40 bytes received are the network header.
     pub grh: bool,
+    /// UD: that header is one of IPv4, in the last 20 of those bytes.
+    pub grh_is_ipv4: bool,
     /// UD: service level of the message.
     pub sl: u8,
     /// UD: index of the partition key of the message.
@@ -100,6 +102,7 @@ impl From<Cqe> for Wc {
             opcode,
             sl,
             grh,
+            grh_is_ipv4,
             solicited,
         } = cqe;
         Self {
@@ -112,6 +115,7 @@ impl From<Cqe> for Wc {
             payload,
             solicited,
             grh,
+            grh_is_ipv4,
             sl,
             pkey_index,
             vendor_err,

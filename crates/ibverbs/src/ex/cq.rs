@@ -171,7 +171,7 @@ readers! {
     read_src_qp -> u32: |wc| wc.src_qp.value();
     read_wc_flags -> c_uint: poll::flags;
     read_slid -> u32: |_| 0;
-    read_sl -> u8: |wc| wc.sl;
+    read_sl -> u8: poll::service_level;
     read_dlid_path_bits -> u8: |_| 0;
     read_completion_ts -> u64: |wc| wc.completed_at_ns;
     read_cvlan -> u16: |_| 0;

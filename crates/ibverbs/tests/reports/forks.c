@@ -1,5 +1,6 @@
 /* Children of fork neither use nor disturb the device of their parent: its traffic goes on while they
- * come, change their copy of registered memory, and go; what they ask of the device answers EIO. */
+ * come, change their copy of registered memory, and go; what they ask of the device answers EIO. A child
+ * whose parent has closed its devices opens its own. */
 
 #include "check.h"
 
@@ -8,6 +9,7 @@
 #include <sys/wait.h>
 
 #define CHILDREN 20
+#define TOO_EARLY 77
 
 static struct ibv_context *context;
 static struct pair pair;
@@ -57,6 +59,38 @@ static void ask(void)
 	(void)ibv_query_device(context, &attr);
 }
 
+static void open_anew(void)
+{
+	context = ibv_open_device(ibv_get_device_list(NULL)[0]);
+	if (!context)
+		_exit(errno == EIO ? TOO_EARLY : 1);
+	ibv_close_device(context);
+	context = open_device();
+	pair = make_pair(context, IBV_QPT_RC);
+	exchange(0);
+	free_pair(&pair);
+	SAME(ibv_close_device(context), 0);
+}
+
+/* A thread of the device may take a moment longer to be gone than its end took. */
+static void child_after_the_end(void)
+{
+	double until = seconds() + PATIENCE;
+	int status;
+	do {
+		CHECK(seconds() < until);
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (!child) {
+			alarm(PATIENCE);
+			open_anew();
+			_exit(0);
+		}
+		CHECK(waitpid(child, &status, 0) == child);
+	} while (WIFEXITED(status) && WEXITSTATUS(status) == TOO_EARLY);
+	SAME(status, 0);
+}
+
 static void in_child(void (*job)(void))
 {
 	int status;
@@ -90,5 +124,6 @@ int main(void)
 	SAME(pthread_join(thread, NULL), 0);
 	free_pair(&pair);
 	SAME(ibv_close_device(context), 0);
+	child_after_the_end();
 	return 0;
 }

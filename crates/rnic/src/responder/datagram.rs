@@ -76,6 +76,7 @@ pub(crate) fn handle_datagram<H: Host>(
     cqe.byte_len = bytes;
     cqe.src_qp = deth.source_qp;
     cqe.grh = true;
+    cqe.grh_is_ipv4 = meta.source.to_ip().is_ipv4() && meta.destination.to_ip().is_ipv4();
     cqe.sl = meta.priority;
     cqe.solicited = headers.bth().solicited;
     if let Ext::DethImm(_, imm) = *headers.ext() {

@@ -624,6 +624,7 @@ mod tests {
         let values = [
             ("pcap", "a.pcapng"),
             ("stat", "folder"),
+            ("check", "findings"),
             ("faults", "drop=1%"),
             ("seed", "7"),
             ("port.segmentation", "off"),
@@ -666,6 +667,7 @@ mod tests {
                 segmentation: Auto::Off,
                 pcap: Some("a.pcapng".into()),
                 stat: Some("folder".into()),
+                check: Some("findings".into()),
                 faults: Faults {
                     seed: 7,
                     loss: 0.01,

@@ -1,7 +1,7 @@
 //! Transmit: packets are put together in a staging buffer, batched, and handed to the kernel.
 //!
 //! Payload is read once: copied to its place between header and ICRC, and the ICRC is that of the
-//! copy. Packets to one destination whose sizes are equal go to the kernel as one message that it, or
+//! copy. Packets to one queue pair whose sizes are equal go to the kernel as one message that it, or
 //! the receiving socket, splits again (`UDP_SEGMENT`); a shorter packet may end such a batch. So a long
 //! write costs one system call for some 15 packets of 4 KiB, an acknowledgement travels with the
 //! answer of the application, and several messages share one call.
@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 use hirail_rnic::host::Fault;
-use hirail_wire::{Headers, Icrc, IcrcPrefix};
+use hirail_wire::{Headers, Icrc, IcrcPrefix, Qpn};
 
 use super::pcap::Recorder;
 use super::socket::{Family, TransmitPool};
@@ -169,6 +169,7 @@ impl Transmitter {
         let route_index = self.routes.len() - 1;
         let route = &self.routes[route_index];
         let header_len = headers.len();
+        let dest_qp = headers.bth().dest_qp;
         let len = (header_len + payload_len).next_multiple_of(4) + ICRC;
         let batching = self.segmentation
             && route.path.segmentation
@@ -181,7 +182,7 @@ impl Transmitter {
             && self
                 .messages
                 .last()
-                .is_some_and(|last| last.route == route_index && last.takes(len));
+                .is_some_and(|last| last.route == route_index && last.takes(dest_qp, len));
         if !joins && self.messages.len() == MAX_MESSAGES {
             return Err(PushError::Full);
         }
@@ -212,6 +213,7 @@ impl Transmitter {
                 first: self.owners.len(),
                 place_in_run,
                 route: route_index,
+                dest_qp,
                 start: self.used,
                 len,
                 segment: len,
@@ -431,6 +433,8 @@ struct Message {
     place_in_run: u32,
     /// Index of its path.
     route: usize,
+    /// The queue pair that its packets are for.
+    dest_qp: Qpn,
     /// Where it lies in the staging buffer.
     start: usize,
     len: usize,
@@ -440,10 +444,12 @@ struct Message {
 }
 
 impl Message {
-    /// Whether a packet of `len` bytes to the same destination may follow. One of another run may as
-    /// well: an acknowledgement rides with the answer that it precedes or follows.
-    fn takes(&self, len: usize) -> bool {
-        len <= self.segment
+    /// Whether a packet of `len` bytes on the same path may follow. One of another run may as well: an
+    /// acknowledgement rides with the answer that it follows. But not one for another queue pair, which
+    /// may be another process's: the kernel delivers a batch as a whole.
+    fn takes(&self, dest_qp: Qpn, len: usize) -> bool {
+        dest_qp == self.dest_qp
+            && len <= self.segment
             && self.len == self.segment * usize::from(self.segments)
             && self.segments < MAX_SEGMENTS
             && self.len + len <= MAX_MESSAGE

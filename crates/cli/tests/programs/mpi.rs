@@ -32,7 +32,7 @@ fn mpi() {
             let program = build(&folder)?;
             let file = folder.join(format!("{}.pcapng", order.len()));
             let ranks = ranks(&program, order == "hirail run mpirun", &file);
-            let said = ranks.run(&folder, "ranks")?;
+            let said = ranks.run(&folder, "what-ranks-said")?;
             if said.lines().filter(|line| *line == "all is right").count() != 4 {
                 return Err(format!("not all ranks are content: {said}"));
             }

@@ -1,12 +1,8 @@
 //! Sockets of the built library, as a program has them: both ends in one process.
 
-#[allow(dead_code)]
-mod common;
-
 use std::ffi::{CString, c_int, c_void};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,13 +48,9 @@ calls! {
 fn address(name: &str) -> usize {
     static LIBRARY: OnceLock<usize> = OnceLock::new();
     let library = *LIBRARY.get_or_init(|| {
-        let path = common::library();
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "hirail-ibverbs"]);
-        if path.parent().unwrap().ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success(), "libibverbs builds");
+        let path = testkit::cdylib::build("hirail-rdmacm");
+        // It stands on the other one.
+        testkit::cdylib::build("hirail-ibverbs");
         let path = CString::new(path.as_os_str().as_bytes()).unwrap();
         // SAFETY: the name ends with a zero.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };

@@ -1,29 +1,15 @@
-//! What the tests of the built library share: where it is, and a folder in which programs find it
-//! under the names that they ask for.
+//! What the tests of the built library share: a folder in which programs find it under the names that
+//! they ask for.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 use std::{env, fs};
 
-/// The library, as it is now: cargo builds what tests can link, which this is not.
-pub(crate) fn library() -> &'static Path {
+/// The library, as it is now.
+fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let program = env::current_exe().expect("the test's own path");
-        let folder = program.ancestors().nth(2).expect("the target folder");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "hirail-ibverbs"]);
-        if folder.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(
-            build.status().expect("cargo runs").success(),
-            "the library builds"
-        );
-        folder.join("libhirail_ibverbs.so")
-    })
+    BUILT.get_or_init(|| testkit::cdylib::build("hirail-ibverbs"))
 }
 
 /// A folder for `LD_LIBRARY_PATH`, gone with the value.

@@ -1,13 +1,12 @@
 //! Calls of rdma_cm that no program of the distribution makes: small programs compiled against its
 //! headers and run on the built libraries.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
+
+use testkit::cdylib;
 
 /// No program takes as long, even on a busy machine.
 const SECONDS: &str = "120";
@@ -20,8 +19,8 @@ impl Folder {
         let folder = env::temp_dir().join(format!("hirail-calls-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let link = |library: &Path, name| symlink(library, folder.join(name)).expect("a link");
-        link(common::library(), "librdmacm.so.1");
-        link(&common::built("hirail-ibverbs"), "libibverbs.so.1");
+        link(&cdylib::build("hirail-rdmacm"), "librdmacm.so.1");
+        link(&cdylib::build("hirail-ibverbs"), "libibverbs.so.1");
         Self(folder)
     }
 }

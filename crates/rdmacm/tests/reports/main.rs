@@ -2,14 +2,14 @@
 //! small programs, compiled against the headers of the distribution and run on both built libraries.
 //! `docs/bug-reports.md` says which report is whose.
 
-#[path = "../common/mod.rs"]
-mod common;
 #[path = "../../../ibverbs/tests/common/program.rs"]
 mod program;
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::{env, fs};
+
+use testkit::cdylib;
 
 /// Compiles and runs a program.
 fn run(name: &str) {
@@ -18,8 +18,8 @@ fn run(name: &str) {
     let link = |library: &Path, name: &str| {
         let _ = symlink(library, folder.join(name));
     };
-    link(common::library(), "librdmacm.so.1");
-    link(&common::built("hirail-ibverbs"), "libibverbs.so.1");
+    link(&cdylib::build("hirail-rdmacm"), "librdmacm.so.1");
+    link(&cdylib::build("hirail-ibverbs"), "libibverbs.so.1");
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reports");
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ibverbs/tests/reports");
     let include = format!("-I{}", shared.display());

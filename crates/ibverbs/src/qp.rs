@@ -130,7 +130,7 @@ pub(crate) unsafe fn create(
     let base = &making.base;
     // SAFETY: as required of the caller.
     let (xrcd, pd, send_cq, recv_cq, srq) = unsafe {
-        let xrcd = (!making.xrcd.is_null()).then(|| XrcdObject::of(making.xrcd));
+        let xrcd = (!making.xrcd.is_null()).then(|| &*XrcdObject::of(making.xrcd).domain);
         let pd = (!making.pd.is_null()).then(|| &PdObject::of(making.pd).pd);
         let cq = |cq: *mut abi::Cq| (!cq.is_null()).then(|| &CqObject::of(cq).cq);
         let srq = (!base.srq.is_null()).then(|| &SrqObject::of(base.srq).srq);

@@ -17,6 +17,7 @@ use crate::check;
 use crate::device::DeviceObject;
 use crate::errno::Errno;
 use crate::file::{self, Identity};
+use crate::xrc;
 
 /// What is shared.
 pub(crate) struct Shared {
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) events: Arc<AsyncEvents>,
     failed: AtomicBool,
     pub(crate) handles: Handles,
+    pub(crate) xrc_domains: xrc::Named,
     /// Bytes of device memory that are taken.
     pub(crate) device_memory: AtomicU64,
 }
@@ -58,6 +60,7 @@ impl Shared {
             events,
             failed: AtomicBool::new(false),
             handles: Handles::default(),
+            xrc_domains: xrc::Named::default(),
             device_memory: AtomicU64::new(0),
         });
         let identity = file::identity(command)?;

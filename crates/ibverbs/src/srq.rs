@@ -55,7 +55,7 @@ unsafe fn create(
         None => domain.pd.create_srq(attr.max_wr, attr.max_sge)?,
         // SAFETY: as required of the caller.
         Some((xrcd, cq)) => unsafe {
-            let (xrcd, cq) = (XrcdObject::of(xrcd), CqObject::of(cq));
+            let (xrcd, cq) = (&XrcdObject::of(xrcd).domain, CqObject::of(cq));
             domain
                 .pd
                 .create_xrc_srq(&xrcd.xrcd, &cq.cq, attr.max_wr, attr.max_sge)?

@@ -1,8 +1,16 @@
 //! XRC domains, and target queue pairs that are opened a second time.
 //!
-//! A domain belongs to one open device, so naming a file when it is opened shares it with nobody.
+//! A domain that is opened with a file is shared by all who open it with that file through one open
+//! device. Others cannot share it: messages that come through a target queue pair are put into memory
+//! by the process that has the queue pair, and into a shared receive queue of another process it
+//! reaches no memory. So the file is claimed, and whoever else comes with it is refused rather than
+//! given a domain that nothing arrives in.
 
 use core::ffi::c_int;
+use std::collections::BTreeMap;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use hirail::{Cq, Pd, QpType, Xrcd};
 
@@ -12,22 +20,79 @@ use crate::check::{self, Kind};
 use crate::context::ContextObject;
 use crate::entry::{Object, device, pointer, status};
 use crate::errno::Errno;
+use crate::file::{self, Identity};
 use crate::qp::{QpMaking, QpObject};
+use crate::shared;
 
-/// An XRC domain.
+/// A handle to an XRC domain.
 #[repr(C)]
 pub(crate) struct XrcdObject {
     public: abi::Xrcd,
-    pub(crate) xrcd: Xrcd,
-    /// What its target queue pairs have in place of a domain and a queue of their own. The memory
-    /// that peers reach through them is that of the shared receive queue which they name.
-    pub(crate) pd: Pd,
-    pub(crate) cq: Cq,
+    pub(crate) domain: Arc<Domain>,
 }
 
 // SAFETY: it begins with its public part.
 unsafe impl Object for XrcdObject {
     type Public = abi::Xrcd;
+}
+
+/// An XRC domain.
+pub(crate) struct Domain {
+    pub(crate) xrcd: Xrcd,
+    /// What its target queue pairs have in place of a domain and a queue of their own. The memory
+    /// that peers reach through them is that of the shared receive queue which they name.
+    pub(crate) pd: Pd,
+    pub(crate) cq: Cq,
+    /// A name that only one can have: nobody else opens a domain with this file.
+    _claim: Option<UnixDatagram>,
+}
+
+impl Domain {
+    fn new(context: &ContextObject, claim: Option<UnixDatagram>) -> Result<Arc<Self>, Errno> {
+        let hirail = context.hirail();
+        Ok(Arc::new(Self {
+            xrcd: hirail.alloc_xrcd()?,
+            pd: hirail.alloc_pd()?,
+            cq: hirail.create_cq(1)?,
+            _claim: claim,
+        }))
+    }
+}
+
+/// The domains of an open device that were opened with a file.
+pub(crate) type Named = Mutex<BTreeMap<Identity, Weak<Domain>>>;
+
+/// The domain of a file: the one that there is, or a new one, as the flags of `open(2)` say.
+fn named(context: &ContextObject, fd: c_int, flags: c_int) -> Result<Arc<Domain>, Errno> {
+    let identity = file::identity(shared::borrowed(fd)?)?;
+    let domains = context.shared().xrc_domains.lock();
+    let mut domains = domains.unwrap_or_else(PoisonError::into_inner);
+    if let Some(domain) = domains.get(&identity).and_then(Weak::upgrade) {
+        let is_to_be_new = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
+        return if is_to_be_new {
+            Err(Errno(libc::EEXIST))
+        } else {
+            Ok(domain)
+        };
+    }
+    let (device, inode) = identity;
+    let name = format!(
+        "hirail/xrcd/{}/{device}/{inode}",
+        context.device().interface().name
+    );
+    let claim =
+        SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
+    let claim = claim.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => Errno::UNSUPPORTED,
+        _ => Errno(error.raw_os_error().unwrap_or(libc::EIO)),
+    })?;
+    if flags & libc::O_CREAT == 0 {
+        return Err(Errno::NO_ENTRY);
+    }
+    let domain = Domain::new(context, Some(claim))?;
+    domains.retain(|_, domain| domain.strong_count() > 0);
+    domains.insert(identity, Arc::downgrade(&domain));
+    Ok(domain)
 }
 
 /// `IBV_XRCD_INIT_ATTR_FD` and `_OFLAGS`; both are needed.
@@ -47,36 +112,34 @@ pub(crate) unsafe extern "C" fn open_xrcd(
         if init.comp_mask & !(HAS_FD | HAS_OFLAGS) != 0 {
             return Err(Errno::UNSUPPORTED);
         }
-        if init.comp_mask != HAS_FD | HAS_OFLAGS {
+        let is_private = init.fd == -1;
+        if init.comp_mask != HAS_FD | HAS_OFLAGS || is_private && init.oflags & libc::O_CREAT == 0 {
             return Err(Errno::INVALID);
         }
-        if init.oflags & libc::O_CREAT == 0 {
-            // There is none that others have made.
-            return Err(if init.fd < 0 {
-                Errno::INVALID
-            } else {
-                Errno::NO_ENTRY
-            });
-        }
-        let object = XrcdObject {
-            public: abi::Xrcd {
-                context: context.public(),
-            },
-            xrcd: context.hirail().alloc_xrcd()?,
-            pd: context.hirail().alloc_pd()?,
-            cq: context.hirail().create_cq(1)?,
+        hirail::fork::check().map_err(hirail::Error::from)?;
+        let domain = if is_private {
+            Domain::new(context, None)?
+        } else {
+            named(context, init.fd, init.oflags)?
         };
-        let object = object.into_public();
+        let public = abi::Xrcd {
+            context: context.public(),
+        };
+        let object = XrcdObject { public, domain }.into_public();
         Ok(check::made(context, Kind::Xrcd, object, "XRC domain"))
     })
 }
 
-/// `close_xrcd` of the extended table: refused while anything is in the domain.
+/// `close_xrcd` of the extended table. The last handle is refused while anything is in the domain.
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut abi::Xrcd) -> c_int {
     // SAFETY: a domain of the caller's, and the device that it belongs to.
     let (object, context) = unsafe { (XrcdObject::of(xrcd), device(&raw const (*xrcd).context)) };
     status(context, || {
-        if object.xrcd.users() > 0 {
+        hirail::fork::check().map_err(hirail::Error::from)?;
+        // Nobody opens it meanwhile.
+        let domains = context.shared().xrc_domains.lock();
+        let _domains = domains.unwrap_or_else(PoisonError::into_inner);
+        if Arc::strong_count(&object.domain) == 1 && object.domain.xrcd.users() > 0 {
             return Err(Errno::BUSY);
         }
         check::going(Kind::Xrcd, xrcd);
@@ -140,4 +203,61 @@ pub(crate) unsafe extern "C" fn open_qp(
         };
         Ok(QpObject::hand_out(context, qp, &making))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    use super::*;
+    use crate::testing::Opened;
+
+    fn open(opened: &Opened, fd: c_int, oflags: c_int) -> Result<*mut abi::Xrcd, c_int> {
+        let mut init = abi::XrcdInitAttr {
+            comp_mask: HAS_FD | HAS_OFLAGS,
+            fd,
+            oflags,
+        };
+        // SAFETY: the device is open.
+        let xrcd = unsafe { open_xrcd(opened.context, &raw mut init) };
+        if xrcd.is_null() {
+            return Err(Errno::last().0);
+        }
+        Ok(xrcd)
+    }
+
+    fn close(xrcd: *mut abi::Xrcd) {
+        // SAFETY: each is closed once.
+        assert_eq!(unsafe { close_xrcd(xrcd) }, 0);
+    }
+
+    fn id(xrcd: *mut abi::Xrcd) -> String {
+        // SAFETY: it is open.
+        format!("{:?}", unsafe { XrcdObject::of(xrcd) }.domain.xrcd)
+    }
+
+    #[test]
+    fn who_opens_the_same_file_through_the_same_device_shares_the_domain() {
+        let (opened, other) = (Opened::new(), Opened::new());
+        let file: OwnedFd = file::in_memory(c"test", 0).unwrap();
+        let copy = file.try_clone().unwrap();
+        let (fd, same) = (file.as_raw_fd(), copy.as_raw_fd());
+        let create = libc::O_CREAT;
+        assert_eq!(open(&opened, fd, 0), Err(libc::ENOENT));
+        let first = open(&opened, fd, create).unwrap();
+        let second = open(&opened, same, 0).unwrap();
+        assert_eq!(id(first), id(second));
+        let exclusive = create | libc::O_EXCL;
+        assert_eq!(open(&opened, same, exclusive), Err(libc::EEXIST));
+        let private = open(&opened, -1, create).unwrap();
+        assert_ne!(id(first), id(private));
+        assert_eq!(open(&other, fd, create), Err(libc::EOPNOTSUPP));
+        close(first);
+        assert_eq!(open(&other, fd, create), Err(libc::EOPNOTSUPP));
+        close(second);
+        close(open(&other, fd, create).unwrap());
+        close(private);
+        assert_eq!(open(&opened, -1, 0), Err(libc::EINVAL));
+        assert_eq!(open(&opened, 1 << 20, create), Err(libc::EBADF));
+    }
 }

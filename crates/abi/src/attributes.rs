@@ -204,6 +204,30 @@ pub mod reg_mr_mask {
     pub const ALL: u64 = 0x3f;
 }
 
+/// `struct ibv_comp_cntr_caps`.
+#[repr(C)]
+pub struct CompCntrCaps {
+    pub max_value: u64,
+    pub max_counters: u32,
+    pub supported_qp_attach_ops: u32,
+}
+
+/// `struct ibv_comp_cntr_init_attr`.
+#[derive(Default)]
+#[repr(C)]
+pub struct CompCntrInitAttr {
+    pub comp_mask: u32,
+    pub kind: c_uint,
+    pub flags: u32,
+}
+
+/// `struct ibv_qp_attach_comp_cntr_attr`.
+#[repr(C)]
+pub struct QpAttachCompCntrAttr {
+    pub comp_mask: u32,
+    pub op_mask: u32,
+}
+
 /// `struct ibv_alloc_dm_attr`.
 #[repr(C)]
 pub struct AllocDmAttr {
@@ -256,6 +280,9 @@ layout! {
     ModifyCqAttr: 8 { cq_count 4, cq_period 6 }
     ParentDomainInitAttr: 48 { td 8, comp_mask 16, alloc 24, free 32, pd_context 40 }
     MrInitAttr: 72 { access 8, comp_mask 16, iova 24, addr 32, fd 40, fd_offset 48, dmah 56, buf 64 }
+    CompCntrCaps: 16 { max_counters 8, supported_qp_attach_ops 12 }
+    CompCntrInitAttr: 12 { kind 4, flags 8 }
+    QpAttachCompCntrAttr: 8 { op_mask 4 }
     AllocDmAttr: 16 { log_align_req 8, comp_mask 12 }
     ValuesEx: 24 { raw_clock 8 }
     Ece: 12 { options 4, comp_mask 8 }

@@ -60,6 +60,13 @@ pub struct Dm {
     pub handle: u32,
 }
 
+/// `struct ibv_comp_cntr`.
+#[repr(C)]
+pub struct CompCntr {
+    pub context: *mut Context,
+    pub handle: u32,
+}
+
 /// `struct ibv_mw`.
 #[repr(C)]
 pub struct Mw {
@@ -146,6 +153,7 @@ layout! {
     Xrcd: 8 { context 0 }
     Mr: 48 { pd 8, addr 16, length 24, handle 32, lkey 36, rkey 40 }
     Dm: 32 { memcpy_to_dm 8, memcpy_from_dm 16, comp_mask 24, handle 28 }
+    CompCntr: 16 { handle 8 }
     Mw: 32 { pd 8, rkey 16, handle 20, kind 24 }
     Ah: 24 { pd 8, handle 16 }
     CompChannel: 16 { fd 8, refcnt 12 }

@@ -162,6 +162,7 @@ mod runtime;
 mod verbs;
 
 pub use error::Error;
+pub use hirail_rnic::completion_counter::{CompletionCounter, Counted, CountedOps};
 pub use hirail_rnic::cq::{Arm, CqId, WcPayload};
 pub use hirail_rnic::event::{AsyncEvent, Denial, Denied, Target};
 pub use hirail_rnic::mr::{Access, BindMw, MwType, Refusal};

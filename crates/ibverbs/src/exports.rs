@@ -4,8 +4,8 @@
 //! program does not start. So everything is here, what the device does not have included.
 
 use crate::{
-    ah, async_event, bridge, channel, context, cq, device, dm, marshal, missing, mr, names, pd, qp,
-    query, register, srq,
+    ah, async_event, bridge, channel, comp_counter, context, cq, device, dm, marshal, missing, mr,
+    names, pd, qp, query, register, srq,
 };
 use hirail_abi::export;
 
@@ -32,8 +32,6 @@ export! {
     query::query_gid => "ibv_query_gid" "@@IBVERBS_1.1";
     query::query_gid_ex => "_ibv_query_gid_ex" "@@IBVERBS_1.11";
     query::query_gid_table => "_ibv_query_gid_table" "@@IBVERBS_1.11";
-    query::query_gid_type => "ibv_query_gid_type"
-        "@@IBVERBS_PRIVATE_34" "@IBVERBS_PRIVATE_57" "@IBVERBS_PRIVATE_59" "@IBVERBS_PRIVATE_64";
     query::query_pkey => "ibv_query_pkey" "@@IBVERBS_1.1";
     query::get_pkey_index => "ibv_get_pkey_index" "@@IBVERBS_1.5";
 
@@ -94,12 +92,23 @@ export! {
     register::export_buf_dmabuf_fd => "ibv_export_buf_dmabuf_fd" "@@IBVERBS_1.18";
     dm::dm_export_dmabuf_fd => "ibv_dm_export_dmabuf_fd" "@@IBVERBS_1.16";
 
+    // Completion counters
+    comp_counter::query_comp_cntr_caps => "_ibv_query_comp_cntr_caps" "@@IBVERBS_1.18";
+    comp_counter::create_comp_cntr => "ibv_create_comp_cntr" "@@IBVERBS_1.18";
+    comp_counter::destroy_comp_cntr => "ibv_destroy_comp_cntr" "@@IBVERBS_1.18";
+    comp_counter::qp_attach_comp_cntr => "ibv_qp_attach_comp_cntr" "@@IBVERBS_1.18";
+    comp_counter::set_comp_cntr => "ibv_set_comp_cntr" "@@IBVERBS_1.18";
+    comp_counter::set_err_comp_cntr => "ibv_set_err_comp_cntr" "@@IBVERBS_1.18";
+    comp_counter::inc_comp_cntr => "ibv_inc_comp_cntr" "@@IBVERBS_1.18";
+    comp_counter::inc_err_comp_cntr => "ibv_inc_err_comp_cntr" "@@IBVERBS_1.18";
+    comp_counter::read_comp_cntr => "ibv_read_comp_cntr" "@@IBVERBS_1.18";
+    comp_counter::read_err_comp_cntr => "ibv_read_err_comp_cntr" "@@IBVERBS_1.18";
+
     // Words and rates
     names::node_type_str => "ibv_node_type_str" "@@IBVERBS_1.1";
     names::port_state_str => "ibv_port_state_str" "@@IBVERBS_1.1";
     names::event_type_str => "ibv_event_type_str" "@@IBVERBS_1.1";
     names::wc_status_str => "ibv_wc_status_str" "@@IBVERBS_1.1";
-    names::wr_opcode_str => "ibv_wr_opcode_str" "@@IBVERBS_PRIVATE_34";
     names::rate_to_mult => "ibv_rate_to_mult" "@@IBVERBS_1.0";
     names::mult_to_rate => "mult_to_ibv_rate" "@@IBVERBS_1.0";
     names::rate_to_mbps => "ibv_rate_to_mbps" "@@IBVERBS_1.1";
@@ -119,85 +128,120 @@ export! {
     // Hints of where a processor's caches are
     missing::pointer => "ibv_alloc_dmah" "@@IBVERBS_1.15";
     missing::status => "ibv_dealloc_dmah" "@@IBVERBS_1.15";
+}
 
-    // Completion counters
-    missing::status => "_ibv_query_comp_cntr_caps" "@@IBVERBS_1.18";
-    missing::pointer => "ibv_create_comp_cntr" "@@IBVERBS_1.18";
+/// Exports to the private nodes of all versions. Their numbers change with structures that these
+/// functions never see.
+macro_rules! shared {
+    ($($function:path => $name:literal;)*) => {
+        export! { $(
+            $function => $name
+                "@@IBVERBS_PRIVATE_34" "@IBVERBS_PRIVATE_57" "@IBVERBS_PRIVATE_59"
+                "@IBVERBS_PRIVATE_64";
+        )* }
+    };
 }
 
 // What rdma-core shares with its provider libraries. They load, offer themselves, and find no device
 // of theirs.
 export! {
     missing::register_driver => "verbs_register_driver_34" "@@IBVERBS_PRIVATE_34";
-    missing::nothing => "__verbs_log" "@@IBVERBS_PRIVATE_34";
-    missing::number => "ibv_read_ibdev_sysfs_file" "@@IBVERBS_PRIVATE_34";
-    missing::pointer => "_verbs_init_and_alloc_context" "@@IBVERBS_PRIVATE_34";
-    missing::pointer => "verbs_open_device" "@@IBVERBS_PRIVATE_34";
-    missing::nothing => "verbs_set_ops" "@@IBVERBS_PRIVATE_34";
-    missing::nothing => "verbs_init_cq" "@@IBVERBS_PRIVATE_34";
-    missing::nothing => "verbs_uninit_context" "@@IBVERBS_PRIVATE_34";
-    missing::status => "execute_ioctl" "@@IBVERBS_PRIVATE_34";
-    missing::status => "__ioctl_final_num_attrs" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_advise_mr" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_alloc_dm" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_alloc_mw" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_alloc_pd" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_attach_mcast" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_close_xrcd" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_ah" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_counters" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_cq" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_cq_ex" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_cq_ex2" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_flow" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_flow_action_esp" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_qp" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_qp_ex" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_qp_ex2" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_rwq_ind_table" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_srq" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_srq_ex" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_create_wq" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_dealloc_mw" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_dealloc_pd" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_dereg_mr" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_destroy_ah" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_destroy_counters" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_destroy_cq" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_destroy_flow" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_destroy_flow_action" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_destroy_qp" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_destroy_rwq_ind_table" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_destroy_srq" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_destroy_wq" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_detach_mcast" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_free_dm" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_get_context" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_modify_cq" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_modify_flow_action_esp" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_modify_qp" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_modify_qp_ex" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_modify_srq" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_modify_wq" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_open_qp" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_open_xrcd" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_poll_cq" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_post_recv" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_post_send" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_post_srq_recv" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_query_context" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_query_device_any" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_query_mr" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_query_port" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_query_qp" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_query_srq" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_read_counters" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_reg_dm_mr" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_reg_dmabuf_mr" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_reg_mr" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_req_notify_cq" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_rereg_mr" "@@IBVERBS_PRIVATE_34";
-    missing::status => "ibv_cmd_resize_cq" "@@IBVERBS_PRIVATE_34";
+    missing::register_driver => "verbs_register_driver_57" "@@IBVERBS_PRIVATE_57";
+    missing::register_driver => "verbs_register_driver_59" "@@IBVERBS_PRIVATE_59";
+    missing::register_driver => "verbs_register_driver_64" "@@IBVERBS_PRIVATE_64";
+}
+
+shared! {
+    query::query_gid_type => "ibv_query_gid_type";
+    names::wr_opcode_str => "ibv_wr_opcode_str";
+    missing::nothing => "__verbs_log";
+    missing::number => "ibv_read_ibdev_sysfs_file";
+    missing::pointer => "_verbs_init_and_alloc_context";
+    missing::pointer => "verbs_open_device";
+    missing::nothing => "verbs_set_ops";
+    missing::nothing => "verbs_init_cq";
+    missing::nothing => "verbs_uninit_context";
+    missing::status => "execute_ioctl";
+    missing::status => "__ioctl_final_num_attrs";
+    missing::pointer => "ibv_dmabuf_heap_alloc";
+    missing::status => "ibv_dmabuf_heap_cc_shared_init";
+    missing::nothing => "ibv_dmabuf_heap_destroy";
+    missing::nothing => "ibv_dmabuf_heap_free";
+    missing::status => "ibv_cmd_advise_mr";
+    missing::status => "ibv_cmd_alloc_dm";
+    missing::status => "ibv_cmd_alloc_dmah";
+    missing::status => "ibv_cmd_alloc_mw";
+    missing::status => "ibv_cmd_alloc_pd";
+    missing::status => "ibv_cmd_attach_mcast";
+    missing::status => "ibv_cmd_close_xrcd";
+    missing::status => "ibv_cmd_create_ah";
+    missing::status => "ibv_cmd_create_comp_cntr";
+    missing::status => "ibv_cmd_create_counters";
+    missing::status => "ibv_cmd_create_cq";
+    missing::status => "ibv_cmd_create_cq_ex";
+    missing::status => "ibv_cmd_create_cq_ex2";
+    missing::status => "ibv_cmd_create_flow";
+    missing::status => "ibv_cmd_create_flow_action_esp";
+    missing::status => "ibv_cmd_create_qp";
+    missing::status => "ibv_cmd_create_qp_ex";
+    missing::status => "ibv_cmd_create_qp_ex2";
+    missing::status => "ibv_cmd_create_rwq_ind_table";
+    missing::status => "ibv_cmd_create_srq";
+    missing::status => "ibv_cmd_create_srq_ex";
+    missing::status => "ibv_cmd_create_wq";
+    missing::status => "ibv_cmd_dealloc_mw";
+    missing::status => "ibv_cmd_dealloc_pd";
+    missing::status => "ibv_cmd_dereg_mr";
+    missing::status => "ibv_cmd_destroy_ah";
+    missing::status => "ibv_cmd_destroy_comp_cntr";
+    missing::status => "ibv_cmd_destroy_counters";
+    missing::status => "ibv_cmd_destroy_cq";
+    missing::status => "ibv_cmd_destroy_flow";
+    missing::status => "ibv_cmd_destroy_flow_action";
+    missing::status => "ibv_cmd_destroy_qp";
+    missing::status => "ibv_cmd_destroy_rwq_ind_table";
+    missing::status => "ibv_cmd_destroy_srq";
+    missing::status => "ibv_cmd_destroy_wq";
+    missing::status => "ibv_cmd_detach_mcast";
+    missing::status => "ibv_cmd_export_dmabuf_fd";
+    missing::status => "ibv_cmd_free_dm";
+    missing::status => "ibv_cmd_free_dmah";
+    missing::status => "ibv_cmd_get_context";
+    missing::status => "ibv_cmd_inc_comp_cntr";
+    missing::status => "ibv_cmd_inc_err_comp_cntr";
+    missing::status => "ibv_cmd_modify_cq";
+    missing::status => "ibv_cmd_modify_flow_action_esp";
+    missing::status => "ibv_cmd_modify_qp";
+    missing::status => "ibv_cmd_modify_qp_ex";
+    missing::status => "ibv_cmd_modify_srq";
+    missing::status => "ibv_cmd_modify_wq";
+    missing::status => "ibv_cmd_open_qp";
+    missing::status => "ibv_cmd_open_xrcd";
+    missing::status => "ibv_cmd_poll_cq";
+    missing::status => "ibv_cmd_post_recv";
+    missing::status => "ibv_cmd_post_send";
+    missing::status => "ibv_cmd_post_srq_recv";
+    missing::status => "ibv_cmd_qp_attach_comp_cntr";
+    missing::status => "ibv_cmd_query_comp_cntr_caps";
+    missing::status => "ibv_cmd_query_context";
+    missing::status => "ibv_cmd_query_device_any";
+    missing::status => "ibv_cmd_query_mr";
+    missing::status => "ibv_cmd_query_port";
+    missing::status => "ibv_cmd_query_port_speed";
+    missing::status => "ibv_cmd_query_qp";
+    missing::status => "ibv_cmd_query_srq";
+    missing::status => "ibv_cmd_read_comp_cntr";
+    missing::status => "ibv_cmd_read_counters";
+    missing::status => "ibv_cmd_read_err_comp_cntr";
+    missing::status => "ibv_cmd_reg_dm_mr";
+    missing::status => "ibv_cmd_reg_dmabuf_mr";
+    missing::status => "ibv_cmd_reg_mr";
+    missing::status => "ibv_cmd_reg_mr_ex";
+    missing::status => "ibv_cmd_req_notify_cq";
+    missing::status => "ibv_cmd_rereg_mr";
+    missing::status => "ibv_cmd_resize_cq";
+    missing::status => "ibv_cmd_set_comp_cntr";
+    missing::status => "ibv_cmd_set_err_comp_cntr";
 }
 
 // What the library of rdma_cm has of this one.

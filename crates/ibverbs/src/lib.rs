@@ -14,6 +14,7 @@
 //! | `post`, `poll`, `ex` | the data path: pointers in the objects lead here |
 //! | `events`, `async_event` | events behind descriptors |
 //! | `check` | what `hirail run --check` sees of it all |
+//! | `comp_counter` | completion counters |
 //!
 //! Everything is done by the library `hirail`; here are only the shapes of C.
 
@@ -27,6 +28,7 @@ mod bind;
 mod bridge;
 mod channel;
 mod check;
+mod comp_counter;
 mod context;
 mod cq;
 mod device;

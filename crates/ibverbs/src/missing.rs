@@ -31,14 +31,27 @@ pub(crate) unsafe extern "C" fn nothing() {}
 /// `verbs_register_driver`: a provider library offers itself, and is never asked.
 pub(crate) unsafe extern "C" fn register_driver(_: *const c_void) {}
 
-// A variable that provider libraries set, one byte.
-core::arch::global_asm!(
-    ".pushsection .bss.verbs_allow_disassociate_destroy,\"aw\",@nobits",
-    ".globl __hirail.allow_disassociate_destroy",
-    ".type __hirail.allow_disassociate_destroy,@object",
-    ".size __hirail.allow_disassociate_destroy,1",
-    "__hirail.allow_disassociate_destroy:",
-    ".zero 1",
-    ".symver __hirail.allow_disassociate_destroy,verbs_allow_disassociate_destroy@@IBVERBS_PRIVATE_34,remove",
-    ".popsection",
-);
+/// A variable that provider libraries set, one byte, under a name for each version of the node.
+macro_rules! variable {
+    ($($version:literal)+) => {
+        core::arch::global_asm!(
+            ".pushsection .bss.verbs_allow_disassociate_destroy,\"aw\",@nobits",
+            $(
+                concat!(".globl __hirail.disassociate", $version),
+                concat!(".type __hirail.disassociate", $version, ",@object"),
+                concat!(".size __hirail.disassociate", $version, ",1"),
+                concat!("__hirail.disassociate", $version, ":"),
+                concat!(
+                    ".symver __hirail.disassociate", $version,
+                    ",verbs_allow_disassociate_destroy", $version, ",remove"
+                ),
+            )+
+            ".zero 1",
+            ".popsection",
+        );
+    };
+}
+
+variable! {
+    "@@IBVERBS_PRIVATE_34" "@IBVERBS_PRIVATE_57" "@IBVERBS_PRIVATE_59" "@IBVERBS_PRIVATE_64"
+}

@@ -4,6 +4,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use hirail::{
     AckTimeout, AttrMask, Gid, PathMtu, Psn, QKey, Qp, QpAttr, QpState, QpType, Qpn, RnrTimer,
@@ -14,6 +15,7 @@ use crate::abi;
 use crate::ah;
 use crate::async_event::Subject;
 use crate::check::{self, Kind};
+use crate::comp_counter;
 use crate::context::ContextObject;
 use crate::cq::CqObject;
 use crate::entry::{Object, device, pointer, status};
@@ -40,6 +42,8 @@ pub(crate) struct QpObject {
     /// Multicast groups that it is attached to.
     groups: AtomicUsize,
     pub(crate) events: Acknowledgements,
+    /// Completion counters that are attached.
+    pub(crate) counters: Mutex<Vec<Arc<comp_counter::Use>>>,
     /// Held from `wr_start` to `wr_complete`.
     pub(crate) building: Lock,
     /// Requests that are being built; whoever holds `building` has them.
@@ -104,6 +108,7 @@ impl QpObject {
             send_ops: making.send_ops,
             groups: AtomicUsize::new(0),
             events: Acknowledgements::default(),
+            counters: Mutex::default(),
             building: Lock::new(),
             batch: UnsafeCell::default(),
         };

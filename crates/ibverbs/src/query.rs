@@ -122,7 +122,7 @@ pub(crate) unsafe extern "C" fn query_device(
 ///
 /// # Safety
 /// There are `room` bytes.
-unsafe fn write_sized<T>(to: *mut T, room: usize, value: &T) {
+pub(crate) unsafe fn write_sized<T>(to: *mut T, room: usize, value: &T) {
     let known = size_of::<T>().min(room);
     // SAFETY: as required of the caller; `known` is no more than both have.
     unsafe {

@@ -31,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod completion_counter;
 pub mod config;
 pub mod cq;
 pub mod device;

@@ -6,6 +6,7 @@ use std::ops::RangeBounds;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use hirail_rnic::SendOp;
+use hirail_rnic::completion_counter::{CompletionCounter, CountedOps};
 use hirail_rnic::mr::{Access, BindMw, MwType};
 use hirail_rnic::qp::attr::{AttrMask, QpAttr};
 use hirail_rnic::wr::Sge;
@@ -110,6 +111,21 @@ impl Qp {
     pub fn query(&self) -> Result<QpAttr, Error> {
         crate::fork::check()?;
         Ok(self.context().rnic().device.query_qp(&self.inner.qp))
+    }
+
+    /// Counts completions of these operations from now on, whether they are signaled or not, as long
+    /// as the QP exists (`ibv_qp_attach_comp_cntr(3)`).
+    ///
+    /// # Errors
+    /// The QP is connected, or one of the operations is counted by another counter already.
+    pub fn attach_counter(
+        &self,
+        counter: &Arc<CompletionCounter>,
+        ops: CountedOps,
+    ) -> Result<(), Error> {
+        crate::fork::check()?;
+        let device = &self.context().rnic().device;
+        Ok(device.attach_counter(&self.inner.qp, counter, ops)?)
     }
 
     /// What to tell the peer, reached at the GID of `gid_index`.

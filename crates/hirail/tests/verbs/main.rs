@@ -1,6 +1,7 @@
 //! The verbs API end to end, over the link in memory; what depends on the link over
 //! UDP too.
 
+mod counting;
 mod datagrams;
 mod drops;
 mod errors;

@@ -9,6 +9,7 @@ use super::receive::finish;
 use super::{
     CompletionQueue, Device, SharedReceiveQueue, SharedWindow, Timer, XrcHalf, qpn_of, slot_of,
 };
+use crate::completion_counter::{CompletionCounter, CountedOps};
 use crate::cq::{Arm, Cq, CqId};
 use crate::error::{Object, VerbError};
 use crate::host::{Host, Lock, ReadMostly};
@@ -655,6 +656,31 @@ impl<H: Host> Device<H> {
             attr.rq_psn = q.responder.epsn;
         }
         attr
+    }
+
+    /// Counts completions of these operations of a QP from now on, until it is destroyed.
+    pub fn attach_counter(
+        &self,
+        qp: &Qp<H>,
+        counter: &Arc<CompletionCounter>,
+        ops: CountedOps,
+    ) -> Result<(), VerbError> {
+        let mut q = qp.inner.lock();
+        if !matches!(q.state, QpState::Reset | QpState::Init) {
+            return Err(VerbError::WrongState {
+                verb: "attach_counter",
+                got: q.state,
+            });
+        }
+        if q.counters.has(ops) {
+            return Err(VerbError::Busy {
+                object: Object::Qp,
+                id: qp.qpn.value(),
+                users: 1,
+            });
+        }
+        q.counters.add(ops, Arc::clone(counter));
+        Ok(())
     }
 
     /// Queues a send request. In ERR and SQE it is flushed at once.

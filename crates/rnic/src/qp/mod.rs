@@ -13,6 +13,7 @@ use std::sync::Arc;
 use hirail_vocab::{Counter, QpState, QpType, WcOpcode, WcStatus};
 use hirail_wire::{PathMtu, Qpn};
 
+use crate::completion_counter::Attached;
 use crate::cq::Cqe;
 use crate::device::{CompletionQueue, Device, SharedReceiveQueue, SharedWindow, Timer};
 use crate::event::AsyncEvent;
@@ -112,6 +113,7 @@ pub(crate) struct Inner<H: Host> {
     pub(crate) pacing: Pacing,
     pub(crate) notification: NotificationPoint,
     pub(crate) recovery: Recovery<H>,
+    pub(crate) counters: Attached,
 }
 
 /// What a role needs besides the QP's own state.
@@ -177,6 +179,7 @@ impl<H: Host> Inner<H> {
             pacing: Pacing::None,
             notification: NotificationPoint::default(),
             recovery: retransmission,
+            counters: Attached::default(),
         }
     }
 
@@ -247,6 +250,7 @@ impl<H: Host> Inner<H> {
     /// Takes the oldest send WQE off the queue and reports it, if it is to be reported.
     pub(crate) fn complete_send(&mut self, cx: Cx<'_, H>, status: WcStatus) {
         let wqe = self.sq.pop();
+        self.counters.count(wqe.op.wc_opcode(), status, wqe.length);
         if status == WcStatus::Success && !wqe.flags.signaled && !cx.qp.sq_sig_all {
             return;
         }
@@ -277,6 +281,7 @@ impl<H: Host> Inner<H> {
 
     /// Reports a receive WQE that was just taken off its queue.
     pub(crate) fn complete_receive(&mut self, cx: Cx<'_, H>, cqe: Cqe) {
+        self.counters.count(cqe.opcode, cqe.status, cqe.byte_len);
         if cqe.status == WcStatus::WrFlushErr {
             cx.count(Counter::RespCqeFlushError);
         } else if cqe.status != WcStatus::Success {

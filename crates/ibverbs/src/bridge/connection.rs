@@ -27,6 +27,15 @@ unsafe fn said<'a>(data: *const u8, length: usize) -> &'a [u8] {
     unsafe { slice::from_raw_parts(data, length) }
 }
 
+/// The private data of what a user says.
+///
+/// # Safety
+/// As [`said`].
+unsafe fn private_data(param: &abi::CmParam) -> &[u8] {
+    // SAFETY: as required of the caller.
+    unsafe { said(param.private_data, param.private_data_len) }
+}
+
 fn ece(param: &abi::CmParam) -> Option<Ece> {
     (param.ece_vendor != 0).then_some(Ece {
         vendor: param.ece_vendor,
@@ -71,7 +80,7 @@ pub(super) unsafe extern "C" fn connect(
                 srq: param.srq != 0,
                 ack_timeout: (param.ack_timeout != 0).then(|| AckTimeout::new(param.ack_timeout)),
                 ece: ece(param),
-                private_data: said(param.private_data, param.private_data_len),
+                private_data: private_data(param),
                 ..Connect::new(service, path, Qpn::new(param.qpn), mtu)
             };
             id.write(manager.connect(&connect, channel::of(events))?.0);
@@ -95,7 +104,7 @@ pub(super) unsafe extern "C" fn query(
                 service,
                 path: path_of_c(&request.path),
                 addresses: service.port().map(|_| header(&request.addresses)),
-                private_data: said(request.param.private_data, request.param.private_data_len),
+                private_data: private_data(&request.param),
             };
             id.write(manager(cm).query(&query, channel::of(events))?.0);
         }
@@ -119,7 +128,7 @@ pub(super) unsafe extern "C" fn accept(
                 flow_control: param.flow_control != 0,
                 srq: param.srq != 0,
                 ece: ece(param),
-                private_data: said(param.private_data, param.private_data_len),
+                private_data: private_data(param),
                 ..Accept::new(Qpn::new(param.qpn))
             };
             Ok(manager(cm).accept(CommId(id), &accept)?)
@@ -141,7 +150,7 @@ pub(super) unsafe extern "C" fn answer(
                 qpn: Qpn::new(param.qpn),
                 qkey: QKey(param.qkey),
                 ece: ece(param),
-                private_data: said(param.private_data, param.private_data_len),
+                private_data: private_data(param),
             };
             Ok(manager(cm).answer(CommId(id), &answer)?)
         }

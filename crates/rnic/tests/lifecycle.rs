@@ -1,7 +1,7 @@
 //! Traces of a queue pair's life: connecting, draining, failing, starting over. Rules: IBTA
 //! Vol 1, chapter 10 (Software Transport Interface).
 
-use expect_test::{Expect, expect};
+use expect_test::expect;
 use hirail_rnic::qp::attr::AttrMask;
 use hirail_rnic::transmit::{Budget, Class, OpenClasses, Run};
 use hirail_rnic::{
@@ -10,13 +10,8 @@ use hirail_rnic::{
 use hirail_vocab::{QpState, QpType, WcStatus};
 use hirail_wire::{AckTimeout, NakCode, Operation as Op};
 use testkit::endpoint::wr;
-use testkit::script::{Script, ack, nak, rc, read_from, response, rnr, write_to};
+use testkit::script::{Script, ack, check, nak, rc, read_from, response, rnr, write_to};
 use testkit::{Endpoint, Link, Net, Pair, Setup};
-
-#[track_caller]
-fn check(script: &mut Script, expected: &Expect) {
-    expected.assert_eq(&script.trace());
-}
 
 fn drain_with_event(s: &mut Script) {
     s.note("modify to SQD, tell when drained");

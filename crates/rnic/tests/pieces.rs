@@ -1,25 +1,10 @@
 //! Traces of requests that are cut into several messages on the wire.
 
-use expect_test::{Expect, expect};
+use expect_test::expect;
 use hirail_rnic::SendOp;
-use hirail_wire::{AckTimeout, Operation as Op};
+use hirail_wire::Operation as Op;
 use testkit::Setup;
-use testkit::script::{Script, ack, ack_credits, read_from, response, write_to};
-
-#[track_caller]
-fn check(script: &mut Script, expected: &Expect) {
-    expected.assert_eq(&script.trace());
-}
-
-/// A small timeout and few retries, so that traces end.
-fn short() -> Setup {
-    Setup {
-        timeout: AckTimeout::new(4),
-        retry_cnt: 2,
-        rnr_retry: 2,
-        ..Setup::default()
-    }
-}
+use testkit::script::{Script, ack, ack_credits, check, read_from, response, write_to};
 
 /// The responder counts each piece of a long READ as a message; so does the requester.
 #[test]
@@ -59,7 +44,7 @@ fn a_long_read_is_asked_for_in_pieces() {
     let mut s = Script::new(
         Setup {
             max_rd_atomic: 2,
-            ..short()
+            ..Setup::short()
         },
         |config| config.read_request_bytes = 2500,
     );

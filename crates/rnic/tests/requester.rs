@@ -3,29 +3,14 @@
 //!
 //! How to read a trace: `testkit::script`. `UPDATE_EXPECT=1` writes them anew, for review.
 
-use expect_test::{Expect, expect};
+use expect_test::expect;
 use hirail_rnic::{SendData, SendFlags, SendOp, SendWr, WindowConfig};
 use hirail_wire::{AckTimeout, NakCode, Operation as Op, PathMtu};
 use testkit::Setup;
 use testkit::script::{
-    PEER_KEY, Script, ack, ack_credits, add_to, atomic_ack, nak, rc, read_from, response, rnr,
-    write_to,
+    PEER_KEY, Script, ack, ack_credits, add_to, atomic_ack, check, nak, rc, read_from, response,
+    rnr, write_to,
 };
-
-#[track_caller]
-fn check(script: &mut Script, expected: &Expect) {
-    expected.assert_eq(&script.trace());
-}
-
-/// A small timeout and few retries, so that traces end.
-fn short() -> Setup {
-    Setup {
-        timeout: AckTimeout::new(4),
-        retry_cnt: 2,
-        rnr_retry: 2,
-        ..Setup::default()
-    }
-}
 
 #[test]
 fn messages_become_packets_and_ask_for_acknowledgement_at_their_end() {
@@ -139,7 +124,7 @@ fn a_sequence_nak_goes_back_to_its_psn_and_acknowledges_what_is_before() {
 /// While the send position is still at the PSN of the NAK, another one says nothing new.
 #[test]
 fn a_second_nak_for_the_same_loss_costs_no_retry() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, write_to(0), 4000).link_takes(0);
     for _ in 0..5 {
         s.recv(nak(101, NakCode::PsnSequenceError, 0));
@@ -169,7 +154,7 @@ fn a_second_nak_for_the_same_loss_costs_no_retry() {
 
 #[test]
 fn retries_run_out_with_sequence_naks() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, write_to(0), 10).post(2, write_to(0), 10);
     for _ in 0..3 {
         s.wait(1.0).recv(nak(100, NakCode::PsnSequenceError, 0));
@@ -199,7 +184,7 @@ fn retries_run_out_with_sequence_naks() {
 /// The peer never said a word: the vendor code tells, since a blocked port is the usual reason.
 #[test]
 fn a_peer_that_never_answers() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, SendOp::Send, 10).post(2, SendOp::Send, 10);
     s.wait(1000.0).show_state();
     check(
@@ -223,7 +208,7 @@ fn a_peer_that_never_answers() {
 /// It has answered before: no hint then. Each answer reloads the retries.
 #[test]
 fn a_peer_that_stops_answering() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, SendOp::Send, 10)
         .post(2, SendOp::Send, 10)
         .wait(140.0)
@@ -255,7 +240,7 @@ fn no_retries_and_no_timeout() {
     let mut s = Script::new(
         Setup {
             retry_cnt: 0,
-            ..short()
+            ..Setup::short()
         },
         |_| (),
     );
@@ -271,7 +256,7 @@ fn no_retries_and_no_timeout() {
     let mut s = Script::new(
         Setup {
             timeout: AckTimeout::new(0),
-            ..short()
+            ..Setup::short()
         },
         |_| (),
     );
@@ -288,7 +273,7 @@ fn no_retries_and_no_timeout() {
 /// The timer restarts on progress: 4.096 µs · 2^4 = 65.536 µs after the last answer.
 #[test]
 fn the_timer_counts_from_the_last_progress() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, SendOp::Send, 10)
         .wait(60.0)
         .post(2, SendOp::Send, 10)
@@ -397,7 +382,7 @@ fn a_read_is_one_request_and_completes_with_its_last_response() {
 /// old stream still arrives.
 #[test]
 fn a_read_is_retried_from_its_middle_once() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, read_from(0), 6000)
         .recv(response(Op::ReadResponseFirst, 100, 1, 1024))
         .recv(response(Op::ReadResponseMiddle, 102, 1, 1024))
@@ -439,7 +424,7 @@ fn a_read_is_retried_from_its_middle_once() {
 /// A second hole in the same READ is another loss.
 #[test]
 fn two_holes_in_a_read_are_two_retries() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, read_from(0), 4000)
         .recv(response(Op::ReadResponseMiddle, 101, 1, 1024))
         .recv(response(Op::ReadResponseFirst, 100, 1, 1024))
@@ -470,7 +455,7 @@ fn two_holes_in_a_read_are_two_retries() {
 /// An ACK beyond an unanswered READ or atomic is an implied NAK of it.
 #[test]
 fn an_ack_beyond_a_read_is_an_implied_nak() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, read_from(0), 10)
         .post(2, SendOp::Send, 10)
         .post(3, SendOp::Send, 10)
@@ -503,7 +488,7 @@ fn an_ack_beyond_a_read_is_an_implied_nak() {
 
 #[test]
 fn a_later_atomic_acknowledge_is_an_implied_nak_of_an_earlier_one() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, add_to(0), 8)
         .post(2, add_to(8), 8)
         .recv(atomic_ack(101, 2, 7))
@@ -570,7 +555,7 @@ fn the_initiator_depth_is_kept() {
     let mut s = Script::new(
         Setup {
             max_rd_atomic: 2,
-            ..short()
+            ..Setup::short()
         },
         |_| (),
     );
@@ -611,7 +596,7 @@ fn no_depth_no_reads() {
     let mut s = Script::new(
         Setup {
             max_rd_atomic: 0,
-            ..short()
+            ..Setup::short()
         },
         |_| (),
     );
@@ -693,7 +678,7 @@ fn a_fence_waits_for_reads_and_atomics_only() {
 /// The fence holds when what it waits for is retried.
 #[test]
 fn a_fence_survives_a_retry() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, read_from(0), 10)
         .post_wr(&fenced(2, SendOp::Send));
     s.wait(66.0)
@@ -772,7 +757,7 @@ fn credits_limit_what_takes_receive_requests() {
 /// A retried message starts in its middle, and its packets are the same as the first time.
 #[test]
 fn a_resent_packet_is_the_same_packet() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.show_payload();
     s.end.memory.fill(0, b"ABCDEFGHIJKLMNOPQRSTUVWXYZ");
     let sges = [s.end.sge(0, 3), s.end.sge(10, 0), s.end.sge(3, 2000)];
@@ -854,7 +839,7 @@ fn a_request_that_was_not_taken_has_not_happened() {
     let mut s = Script::new(
         Setup {
             max_rd_atomic: 1,
-            ..short()
+            ..Setup::short()
         },
         |_| (),
     );
@@ -878,7 +863,7 @@ fn a_request_that_was_not_taken_has_not_happened() {
 /// A retry counts when it is sent: a link that takes nothing for long uses none up.
 #[test]
 fn retries_are_not_used_up_by_a_link_that_takes_nothing() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, SendOp::Send, 10)
         .link_takes(0)
         .wait(10_000.0)
@@ -901,7 +886,7 @@ fn retries_are_not_used_up_by_a_link_that_takes_nothing() {
 /// The timer waits for an answer that was asked for: half a message asks for none.
 #[test]
 fn nobody_owes_an_answer_to_half_a_message() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.link_takes(1)
         .post(1, SendOp::Send, 2000)
         .wait(1000.0)
@@ -921,7 +906,7 @@ fn nobody_owes_an_answer_to_half_a_message() {
 /// Nor when something before it is answered: the timer stops until the rest has asked.
 #[test]
 fn half_a_message_behind_an_answered_one_has_no_timer() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, SendOp::Send, 10)
         .link_takes(1)
         .post(2, SendOp::Send, 2000)
@@ -948,7 +933,7 @@ fn half_a_message_behind_an_answered_one_has_no_timer() {
 /// window, since no answer would release it.
 #[test]
 fn go_back_0_starts_the_message_over_and_gets_through() {
-    let mut s = Script::new(short(), |config| {
+    let mut s = Script::new(Setup::short(), |config| {
         config.recovery = hirail_rnic::RecoveryKind::GoBackZero;
         config.window = WindowConfig {
             initial: 2200,
@@ -989,7 +974,7 @@ fn go_back_0_starts_the_message_over_and_gets_through() {
 /// Go-back-0, too, pays once for a loss that it is told of again before it has sent anything.
 #[test]
 fn go_back_0_pays_once_for_a_loss() {
-    let mut s = Script::new(short(), |config| {
+    let mut s = Script::new(Setup::short(), |config| {
         config.recovery = hirail_rnic::RecoveryKind::GoBackZero;
     });
     s.post(1, write_to(0), 4000).link_takes(0);
@@ -1164,7 +1149,7 @@ fn errors_are_told_signaled_or_not() {
     let mut s = Script::new(
         Setup {
             sq_sig_all: false,
-            ..short()
+            ..Setup::short()
         },
         |_| (),
     );
@@ -1198,7 +1183,7 @@ fn the_other_requests_on_the_wire() {
     let mut s = Script::new(
         Setup {
             max_rd_atomic: 8,
-            ..short()
+            ..Setup::short()
         },
         |_| (),
     );
@@ -1262,7 +1247,7 @@ fn the_other_requests_on_the_wire() {
 /// it: the SEND before it is resent and then acknowledged after all.
 #[test]
 fn a_bind_behind_a_retried_send_takes_place() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     let window = s
         .end
         .device
@@ -1345,7 +1330,7 @@ fn a_fenced_bind_waits_for_the_read_before_it() {
 /// Old responses that were late, not lost, are taken in the middle of a repeated READ.
 #[test]
 fn late_responses_mix_with_those_of_the_second_request() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, read_from(0), 4000)
         .recv(response(Op::ReadResponseFirst, 100, 1, 1024))
         .recv(response(Op::ReadResponseMiddle, 102, 1, 1024))

@@ -1,25 +1,10 @@
 //! Traces of a requester whose peer is not ready to receive. How to read a trace: `testkit::script`.
 
-use expect_test::{Expect, expect};
+use expect_test::expect;
 use hirail_rnic::SendOp;
-use hirail_wire::{AckTimeout, NakCode, Operation as Op};
+use hirail_wire::{NakCode, Operation as Op};
 use testkit::Setup;
-use testkit::script::{Script, ack, nak, read_from, response, rnr, write_to};
-
-#[track_caller]
-fn check(script: &mut Script, expected: &Expect) {
-    expected.assert_eq(&script.trace());
-}
-
-/// A small timeout and few retries, so that traces end.
-fn short() -> Setup {
-    Setup {
-        timeout: AckTimeout::new(4),
-        retry_cnt: 2,
-        rnr_retry: 2,
-        ..Setup::default()
-    }
-}
+use testkit::script::{Script, ack, check, nak, read_from, response, rnr, write_to};
 
 /// All 32 waits are kept: nothing is sent before, something is sent then.
 #[test]
@@ -39,7 +24,7 @@ fn an_rnr_nak_is_waited_for() {
 /// The RNR retries are counted apart from the others and end with a status of their own.
 #[test]
 fn rnr_retries_run_out() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, SendOp::Send, 10).post(2, SendOp::Send, 10);
     for _ in 0..3 {
         s.recv(rnr(100, 1, 0)).wait(11.0);
@@ -72,7 +57,7 @@ fn seven_rnr_retries_are_infinite() {
     let mut s = Script::new(
         Setup {
             rnr_retry: 7,
-            ..short()
+            ..Setup::short()
         },
         |_| (),
     );
@@ -95,7 +80,7 @@ fn seven_rnr_retries_are_infinite() {
 /// duplicate. Both change nothing while the wait runs.
 #[test]
 fn nothing_shortens_an_rnr_wait() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, SendOp::Send, 10)
         .post(2, SendOp::Send, 10)
         .recv(rnr(100, 10, 0))
@@ -137,7 +122,7 @@ fn nothing_shortens_an_rnr_wait() {
 /// that was full, a new request.
 #[test]
 fn an_rnr_wait_begins_with_its_nak_and_runs_to_its_end() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, read_from(0), 100)
         .post(2, write_to(0), 10)
         .post(3, SendOp::Send, 10)
@@ -189,7 +174,7 @@ fn an_rnr_wait_begins_with_its_nak_and_runs_to_its_end() {
 /// Code 10 waits 320 µs, longer than the ACK timeout: that does not run meanwhile.
 #[test]
 fn the_ack_timer_stops_during_an_rnr_wait() {
-    let mut s = Script::new(short(), |_| ());
+    let mut s = Script::new(Setup::short(), |_| ());
     s.post(1, SendOp::Send, 10)
         .recv(rnr(100, 10, 0))
         .wait(319.0);

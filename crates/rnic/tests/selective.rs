@@ -1,15 +1,10 @@
 //! Traces of selective repeat's sending half: what it sends again, and when.
 
-use expect_test::{Expect, expect};
+use expect_test::expect;
 use hirail_rnic::{RecoveryKind, SendOp, WindowConfig};
 use hirail_wire::{AckTimeout, Ext, Hello, Operation, Psn, Sack, Service};
 use testkit::Setup;
-use testkit::script::{Packet, SQ_PSN, Script, ack, packet, rnr, write_to};
-
-#[track_caller]
-fn check(script: &mut Script, expected: &Expect) {
-    expected.assert_eq(&script.trace());
-}
+use testkit::script::{Packet, SQ_PSN, Script, ack, check, packet, rnr, write_to};
 
 /// A connection whose peer has said that it repeats selectively, with few retries, an ACK timeout of
 /// 16.8 ms and a window towards the destination of so many packets of 1024 bytes.

@@ -1,19 +1,14 @@
 //! Traces of UC and UD. Rules: IBTA Vol 1, chapter 9 (Transport Layer).
 
-use expect_test::{Expect, expect};
+use expect_test::expect;
 use hirail_rnic::mr::Access;
 use hirail_rnic::qp::attr::AddressVector;
 use hirail_rnic::transmit::{Budget, Class, OpenClasses, Run};
 use hirail_rnic::{SendFlags, SendOp, SendWr, UdDestination};
 use hirail_vocab::{Counter, QpState, QpType};
 use hirail_wire::{Deth, Ext, Lkey, Operation as Op, QKey, Qpn, Rkey, Service};
-use testkit::script::{PEER, Packet, Script, packet, write_to};
+use testkit::script::{PEER, Packet, Script, check, packet, write_to};
 use testkit::{Setup, wr};
-
-#[track_caller]
-fn check(script: &mut Script, expected: &Expect) {
-    expected.assert_eq(&script.trace());
-}
 
 fn uc(operation: Op, psn: u32) -> Packet {
     packet(Service::Uc, operation, psn)

@@ -79,6 +79,18 @@ pub fn all_access() -> Access {
         | Access::FLUSH_PERSISTENT
 }
 
+impl Setup {
+    /// A small timeout and few retries, so that traces end.
+    pub fn short() -> Self {
+        Self {
+            timeout: AckTimeout::new(4),
+            retry_cnt: 2,
+            rnr_retry: 2,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Setup {
     fn default() -> Self {
         Self {

@@ -16,6 +16,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt::Write as _;
 
+use expect_test::Expect;
 use hirail_rnic::cq::{Cqe, WcPayload};
 use hirail_rnic::qp::attr::AttrMask;
 use hirail_rnic::transmit::{Budget, OpenClasses, Run, Segment};
@@ -32,6 +33,15 @@ use hirail_wire::{
 use crate::endpoint::{BASE, Endpoint, Setup};
 use crate::net::gids;
 use crate::{Link, Net, SingleHost};
+
+/// What has happened since the trace was looked at last must be this.
+///
+/// # Panics
+/// When it is not.
+#[track_caller]
+pub fn check(script: &mut Script, expected: &Expect) {
+    expected.assert_eq(&script.trace());
+}
 
 /// The peer's queue pair.
 pub const PEER: Qpn = Qpn::new(0x77);

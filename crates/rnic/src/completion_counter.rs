@@ -87,31 +87,48 @@ impl CompletionCounter {
     }
 }
 
-/// The counters of a queue pair; most have none.
+/// The counters of a queue pair: a chain, since most have none and memory counts.
 #[derive(Default)]
-pub(crate) struct Attached(Vec<(CountedOps, Arc<CompletionCounter>)>);
+pub(crate) struct Attached(Option<Box<Link>>);
+
+struct Link {
+    ops: CountedOps,
+    counter: Arc<CompletionCounter>,
+    others: Attached,
+}
 
 impl Attached {
-    /// Whether one of these operations is counted.
-    pub(crate) fn has(&self, ops: CountedOps) -> bool {
-        self.0.iter().any(|(counted, _)| counted.intersects(ops))
+    /// The counter of one of these operations.
+    fn of(&self, ops: CountedOps) -> Option<&CompletionCounter> {
+        let link = self.0.as_ref()?;
+        if link.ops.intersects(ops) {
+            return Some(&link.counter);
+        }
+        link.others.of(ops)
     }
 
+    /// Whether one of these operations is counted.
+    pub(crate) fn has(&self, ops: CountedOps) -> bool {
+        self.of(ops).is_some()
+    }
+
+    /// Adds the counter of operations that are not counted yet.
     pub(crate) fn add(&mut self, ops: CountedOps, counter: Arc<CompletionCounter>) {
-        self.0.push((ops, counter));
+        let others = Self(self.0.take());
+        self.0 = Some(Box::new(Link {
+            ops,
+            counter,
+            others,
+        }));
     }
 
     /// A request has completed, whether or not a completion tells so.
     #[inline]
     pub(crate) fn count(&self, opcode: WcOpcode, status: WcStatus, bytes: u32) {
-        if self.0.is_empty() {
-            return;
-        }
-        let of = CountedOps::of(opcode);
-        for (ops, counter) in &self.0 {
-            if ops.intersects(of) {
-                counter.count(status, bytes);
-            }
+        if self.0.is_some()
+            && let Some(counter) = self.of(CountedOps::of(opcode))
+        {
+            counter.count(status, bytes);
         }
     }
 }

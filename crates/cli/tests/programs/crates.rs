@@ -15,8 +15,8 @@ use super::ready;
 use super::recording;
 use super::table::{self, CheckedBy, Row};
 
-const IBVERBS: &str = "ibverbs 0.9.2 (crates.io)";
-const SIDEWAY: &str = "sideway 0.4.3 (crates.io)";
+const IBVERBS: &str = "ibverbs 0.9.2 (Rust crate)";
+const SIDEWAY: &str = "sideway 0.4.3 (Rust crate)";
 
 #[test]
 fn ibverbs() {

@@ -7,11 +7,11 @@
 //! copies of the port's descriptors; the parent's are not affected. Nothing is hooked into `fork`
 //! itself, and a child that only calls `exec` loses the descriptors there.
 //!
-//! Where the parent had closed all its devices before, nothing of them is in the child, and it opens
-//! its own.
+//! Where the parent had made nothing on its devices, or nothing was left of it, the child starts anew:
+//! it opens devices of its own, and only those of its parent refuse it.
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::port::sys;
@@ -44,14 +44,14 @@ pub(crate) fn prepare() {
     sys::set_fork_mark();
 }
 
-/// The same for a device; kept until nothing is left of it.
+/// The same for a device on which something is made; kept until nothing is left of it.
 pub(crate) fn arm() -> Armed {
     ARMED.fetch_add(1, Ordering::Relaxed);
     prepare();
     Armed(())
 }
 
-/// A device is open.
+/// A device is in use.
 #[derive(Debug)]
 pub(crate) struct Armed(());
 
@@ -61,32 +61,41 @@ impl Drop for Armed {
     }
 }
 
-/// How many devices are open; in a child, how many the parent had.
+/// How many devices are in use; in a child, how many the parent used.
 static ARMED: AtomicUsize = AtomicUsize::new(0);
+
+/// How many children of children this process is that started anew.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// What tells devices of this process from copies of its parent's.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
 
 #[cold]
 fn in_child() -> Result<(), Forked> {
     static DONE: AtomicBool = AtomicBool::new(false);
-    let had_nothing = || {
-        let mut descriptors = INHERITED
-            .iter()
-            .map(|entry| entry.fd.load(Ordering::Relaxed));
-        ARMED.load(Ordering::Relaxed) == 0 && descriptors.all(|fd| fd == NONE)
-    };
-    if !DONE.load(Ordering::Relaxed) && had_nothing() {
+    if DONE.load(Ordering::Relaxed) {
+        return Err(Forked);
+    }
+    close_inherited();
+    if ARMED.load(Ordering::Relaxed) == 0 {
+        GENERATION.fetch_add(1, Ordering::Relaxed);
         sys::renew_fork_mark();
         return Ok(());
     }
-    if !DONE.swap(true, Ordering::Relaxed) {
-        for entry in &INHERITED {
-            let fd = entry.fd.swap(NONE, Ordering::Relaxed);
-            if fd != NONE {
-                // The application may have closed it and opened something else under that number.
-                sys::close_if_inode(fd, entry.inode.load(Ordering::Relaxed));
-            }
+    DONE.store(true, Ordering::Relaxed);
+    Err(Forked)
+}
+
+fn close_inherited() {
+    for entry in &INHERITED {
+        let fd = entry.fd.swap(NONE, Ordering::Relaxed);
+        if fd != NONE {
+            // The application may have closed it and opened something else under that number.
+            sys::close_if_inode(fd, entry.inode.load(Ordering::Relaxed));
         }
     }
-    Err(Forked)
 }
 
 /// A descriptor that a forked child closes at its first call.

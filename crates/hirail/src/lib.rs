@@ -125,8 +125,8 @@
 //! asynchronous event ([`Context::wait_async_event`]).
 //!
 //! After `fork` the device is the parent's. Every call in the child returns [`Error::Forked`] without
-//! waiting for anything; the child may `exec`. Where the parent had no device open, the child may open
-//! its own.
+//! waiting for anything; the child may `exec`. Where the parent had made nothing on its devices, the
+//! child may open its own.
 //!
 //! # Bad networks
 //!

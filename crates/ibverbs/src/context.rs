@@ -218,7 +218,8 @@ const EXTENDED: abi::ExtendedOps = abi::ExtendedOps {
     size: abi::ExtendedOps::SIZE,
 };
 
-/// `ibv_fork_init`: every call in a child of `fork` answers `EIO`, and the parent is not disturbed.
+/// `ibv_fork_init`: what is the parent's answers `EIO` in a child of `fork`, and the parent is not
+/// disturbed.
 pub(crate) unsafe extern "C" fn fork_init() -> c_int {
     0
 }

@@ -24,6 +24,7 @@ mod nccl;
 mod pair;
 mod perftest;
 mod process;
+mod pyverbs;
 mod qperf;
 mod rdma_cm;
 mod ready;

@@ -36,6 +36,11 @@ extern "C" fn leave() {
     };
     for rnic in open {
         let Some(rnic) = rnic.upgrade() else { continue };
+        if rnic.check().is_err() {
+            // The parent's.
+            std::mem::forget(rnic);
+            continue;
+        }
         rnic.device.acknowledge_all(now());
         for _ in 0..TURNS {
             let drove = rnic.try_drive(|_, driver| driver.transmit(&rnic, now()));

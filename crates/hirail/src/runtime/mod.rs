@@ -37,6 +37,7 @@ use hirail_rnic::{Device, DeviceConfig, Event, Host, Instant, Qp};
 use hirail_wire::Gid;
 
 use crate::error::Error;
+use crate::fork::Forked;
 use crate::memory::UserRegion;
 use crate::port::{Sweep, sys};
 use crate::stat::Publisher;
@@ -105,8 +106,10 @@ pub(crate) struct Rnic {
     async_handler: OnceLock<AsyncHandler>,
     denial_handler: OnceLock<DenialHandler>,
     pub(crate) progress: progress::Handle,
-    /// Goes last.
-    _armed: crate::fork::Armed,
+    /// The process that it is of.
+    born: u32,
+    /// Something was made on it. Goes last.
+    used: OnceLock<crate::fork::Armed>,
 }
 
 impl Rnic {
@@ -118,7 +121,7 @@ impl Rnic {
         link: Box<dyn Link>,
         stat: Option<&Path>,
     ) -> std::io::Result<Arc<Self>> {
-        let armed = crate::fork::arm();
+        crate::fork::prepare();
         let kind = link.kind();
         let (progress, thread) = progress::prepare(&*link)?;
         let rnic = Arc::new(Self {
@@ -132,11 +135,29 @@ impl Rnic {
             async_handler: OnceLock::new(),
             denial_handler: OnceLock::new(),
             progress,
-            _armed: armed,
+            born: crate::fork::generation(),
+            used: OnceLock::new(),
         });
         thread.spawn(Arc::downgrade(&rnic))?;
         exit::watch(&rnic);
         Ok(rnic)
+    }
+
+    /// Fails in a forked child of the process that opened it.
+    pub(crate) fn check(&self) -> Result<(), Forked> {
+        crate::fork::check()?;
+        if self.born == crate::fork::generation() {
+            Ok(())
+        } else {
+            Err(Forked)
+        }
+    }
+
+    /// The same, where something is to be made: from then on a forked child has no device.
+    pub(crate) fn begin(&self) -> Result<(), Forked> {
+        self.check()?;
+        self.used.get_or_init(crate::fork::arm);
+        Ok(())
     }
 
     /// Called by who polls a completion queue and finds it empty: drives once, if nobody does.

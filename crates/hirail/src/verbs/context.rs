@@ -114,7 +114,7 @@ impl Context {
     /// Whether the port has its link. It always has, but where a fault takes it away
     /// ([`Faults::flap`](crate::Faults::flap)).
     pub fn is_port_up(&self) -> bool {
-        crate::fork::check().is_ok() && self.rnic().is_port_up()
+        self.rnic().check().is_ok() && self.rnic().is_port_up()
     }
 
     /// The port's GID table. It follows the addresses of the interface: `AsyncEvent::GidChange` is
@@ -122,7 +122,7 @@ impl Context {
     /// one that is gone has a GID of zeros until another address takes it. A forked child has no
     /// port, so none.
     pub fn gids(&self) -> Vec<GidEntry> {
-        if crate::fork::check().is_err() {
+        if self.rnic().check().is_err() {
             return Vec::new();
         }
         self.rnic().device.gids()
@@ -133,7 +133,7 @@ impl Context {
     /// # Errors
     /// There are fewer, or the address that was there is gone.
     pub fn gid(&self, index: u8) -> Result<Gid, Error> {
-        crate::fork::check()?;
+        self.rnic().check()?;
         let gids = self.gids();
         match gids.get(usize::from(index)).map(|entry| entry.gid) {
             None => Err(Error::NoSuchGid {
@@ -225,7 +225,7 @@ impl Context {
     /// # Errors
     /// In a forked child.
     pub fn async_event(&self) -> Result<Option<AsyncEvent>, Error> {
-        crate::fork::check()?;
+        self.rnic().check()?;
         Ok(self.rnic().events.pop())
     }
 
@@ -234,7 +234,7 @@ impl Context {
     /// # Errors
     /// None came in time.
     pub fn wait_async_event(&self, timeout: Duration) -> Result<AsyncEvent, Error> {
-        crate::fork::check()?;
+        self.rnic().check()?;
         let event = self.rnic().events.wait(timeout);
         event.ok_or(Error::NoEvent { waited: timeout })
     }
@@ -250,14 +250,14 @@ impl Context {
     /// # Errors
     /// In a forked child.
     pub fn poll(&self) -> Result<bool, Error> {
-        crate::fork::check()?;
+        self.rnic().check()?;
         Ok(self.rnic().poll())
     }
 }
 
 impl Drop for ContextInner {
     fn drop(&mut self) {
-        if crate::fork::check().is_err() {
+        if self.rnic.check().is_err() {
             // Sockets, threads and locks are the parent's, and their descriptors are closed here
             // already: what remains is a copy of memory, to be left alone.
             std::mem::forget(Arc::clone(&self.rnic));

@@ -43,7 +43,7 @@ impl Cq {
         entries: u32,
         channel: Option<&CompletionChannel>,
     ) -> Result<Self, Error> {
-        crate::fork::check()?;
+        context.rnic().begin()?;
         if let Some(channel) = channel {
             context.expect("a channel", &channel.inner.context)?;
         }
@@ -71,7 +71,7 @@ impl Cq {
         entries: u32,
         handler: Arc<dyn Notify>,
     ) -> Result<Self, Error> {
-        crate::fork::check()?;
+        context.rnic().begin()?;
         let weak = Arc::downgrade(&handler);
         let inner = Arc::new(CqInner {
             cq: context.rnic().device.create_cq(entries)?,
@@ -336,7 +336,7 @@ impl ChannelInner {
 
 impl CompletionChannel {
     pub(crate) fn new(context: &Context) -> Result<Self, Error> {
-        crate::fork::check()?;
+        context.rnic().begin()?;
         let events = FdQueue::new().map_err(Error::Descriptor)?;
         Ok(Self {
             inner: Arc::new(ChannelInner {

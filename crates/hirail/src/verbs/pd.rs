@@ -51,7 +51,7 @@ pub(crate) struct PdInner {
 
 impl Pd {
     pub(crate) fn new(context: &Context) -> Result<Self, Error> {
-        crate::fork::check()?;
+        context.rnic().begin()?;
         let id = context.rnic().device.alloc_pd()?;
         Ok(Self {
             inner: Arc::new(PdInner {

@@ -22,7 +22,7 @@ pub(crate) struct XrcdInner {
 
 impl Xrcd {
     pub(crate) fn new(context: &Context) -> Result<Self, Error> {
-        crate::fork::check()?;
+        context.rnic().begin()?;
         let id = context.rnic().device.alloc_xrcd();
         Ok(Self {
             inner: Arc::new(XrcdInner {

@@ -1,6 +1,6 @@
 /* Children of fork neither use nor disturb the device of their parent: its traffic goes on while they
  * come, change their copy of registered memory, and go; what they ask of the device answers EIO. A child
- * whose parent has closed its devices opens its own. */
+ * whose parent has made nothing on its devices, or is done with it, opens its own. */
 
 #include "check.h"
 
@@ -61,6 +61,7 @@ static void ask(void)
 
 static void open_anew(void)
 {
+	CHECK(!context || (!ibv_alloc_pd(context) && errno == EIO));
 	context = ibv_open_device(ibv_get_device_list(NULL)[0]);
 	if (!context)
 		_exit(errno == EIO ? TOO_EARLY : 1);
@@ -73,7 +74,7 @@ static void open_anew(void)
 }
 
 /* A thread of the device may take a moment longer to be gone than its end took. */
-static void child_after_the_end(void)
+static void in_child_with_a_device(void)
 {
 	double until = seconds() + PATIENCE;
 	int status;
@@ -110,6 +111,7 @@ int main(void)
 	pthread_t thread;
 	SAME(ibv_fork_init(), 0);
 	context = open_device();
+	in_child_with_a_device();
 	pair = make_pair(context, IBV_QPT_RC);
 	exchange(0);
 	SAME(pthread_create(&thread, NULL, go_on, NULL), 0);
@@ -124,6 +126,7 @@ int main(void)
 	SAME(pthread_join(thread, NULL), 0);
 	free_pair(&pair);
 	SAME(ibv_close_device(context), 0);
-	child_after_the_end();
+	context = NULL;
+	in_child_with_a_device();
 	return 0;
 }

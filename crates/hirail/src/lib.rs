@@ -158,6 +158,7 @@ pub mod stat;
 pub mod sysfs;
 
 mod error;
+mod exit;
 mod runtime;
 mod verbs;
 

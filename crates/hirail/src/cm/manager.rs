@@ -20,7 +20,6 @@ use hirail_rnic::{Instant, VerbError};
 use hirail_vocab::QpState;
 use hirail_wire::{Gid, Qpn};
 
-use super::exit;
 use super::gsi::Gsi;
 use super::port::Place;
 use super::{
@@ -28,6 +27,7 @@ use super::{
     RejReason, ServiceId, State,
 };
 use crate::error::Error;
+use crate::exit::{self, Leave};
 use crate::port::{ANYTHING, ID_BITS, QpnBlock, first_communication_id, sys};
 use crate::runtime::{Observe, now};
 use crate::verbs::context::Context;
@@ -470,14 +470,10 @@ impl Manager {
     }
 }
 
-impl ManagerInner {
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The process ends: its connections are ended, and what waits is refused, as far as that can be
-    /// said without waiting.
-    pub(super) fn leave(&self) {
+impl Leave for ManagerInner {
+    /// Peers hear that their connections are over, as they do from the kernel; else they would find out
+    /// by asking in vain, many times. What waits is refused.
+    fn leave(&self) {
         // Peers hear first that their messages have arrived.
         self.context.rnic().device.acknowledge_all(now());
         self.context.rnic().step();
@@ -493,6 +489,12 @@ impl ManagerInner {
             self.gsi.send(&transmit);
         }
         self.context.rnic().step();
+    }
+}
+
+impl ManagerInner {
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn places(&self) -> MutexGuard<'_, Vec<Weak<Place>>> {

@@ -54,7 +54,6 @@
 
 mod channel;
 mod connection;
-mod exit;
 mod gsi;
 mod listener;
 mod manager;

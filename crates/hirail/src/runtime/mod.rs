@@ -139,7 +139,7 @@ impl Rnic {
             used: OnceLock::new(),
         });
         thread.spawn(Arc::downgrade(&rnic))?;
-        exit::watch(&rnic);
+        crate::exit::watch(&rnic);
         Ok(rnic)
     }
 

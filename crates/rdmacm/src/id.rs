@@ -3,6 +3,7 @@
 use core::ffi::{c_int, c_void};
 use core::mem;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -114,6 +115,9 @@ pub(crate) struct IdObject {
     path_rec: SaPathRec,
 }
 
+/// The addresses of all that programs have.
+static ALIVE: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
 impl Id {
     /// A new id for the program; on `channel`, or without one waiting.
     ///
@@ -172,21 +176,23 @@ impl Id {
             path_rec: SaPathRec::default(),
         }));
         id.public.store(object.cast(), Ordering::Release);
+        lock(&ALIVE).insert(object.addr());
         Ok(id)
     }
 
     /// The id behind what the program has.
     ///
     /// # Errors
-    /// `EINVAL` for NULL.
+    /// `EINVAL` for NULL and for one that was destroyed: perftest calls with such an id after it was
+    /// refused.
     ///
     /// # Safety
-    /// It is NULL, or came out of [`hand_out`](Self::hand_out) and exists.
+    /// No other thread destroys it meanwhile.
     pub(crate) unsafe fn of(public: *mut RdmaCmId) -> Result<Arc<Self>, Errno> {
-        if public.is_null() {
+        if !lock(&ALIVE).contains(&public.addr()) {
             return Err(Errno::INVALID);
         }
-        // SAFETY: as required of the caller.
+        // SAFETY: it came out of `hand_out` and exists, and stays as required of the caller.
         Ok(Arc::clone(unsafe { &(*public.cast::<IdObject>()).id }))
     }
 
@@ -430,6 +436,7 @@ pub(crate) unsafe fn destroy(public: *mut RdmaCmId) -> Result<(), Errno> {
         }
         channel.withdraw(&id);
         id.wait_acknowledged();
+        lock(&ALIVE).remove(&public.addr());
         let object = Box::from_raw(public.cast::<IdObject>());
         if is_sync {
             ChannelObject::free(object.public.channel);

@@ -105,6 +105,10 @@ int main(void)
 	CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
 	CHECK(!rdma_listen(id, 0) && rdma_get_src_port(id) != 0);
 	CHECK(!rdma_destroy_id(id));
+
+	/* One that is gone. */
+	REFUSED(rdma_resolve_addr(id, NULL, address("127.0.0.1", port), 2000), EINVAL);
+	REFUSED(rdma_destroy_id(id), EINVAL);
 	rdma_destroy_event_channel(channel);
 	return 0;
 }

@@ -31,10 +31,6 @@ pub enum Kind {
     Ah,
     /// An XRC domain.
     Xrcd,
-    /// An id of rdma_cm.
-    CmId,
-    /// An event channel of rdma_cm.
-    CmChannel,
 }
 
 impl Kind {
@@ -51,8 +47,6 @@ impl Kind {
             Self::Srq => ("SRQ", "SRQs"),
             Self::Ah => ("AH", "AHs"),
             Self::Xrcd => ("XRC domain", "XRC domains"),
-            Self::CmId => ("rdma_cm id", "rdma_cm ids"),
-            Self::CmChannel => ("rdma_cm event channel", "rdma_cm event channels"),
         }
     }
 
@@ -69,8 +63,6 @@ impl Kind {
             Self::Srq => "SRQ made",
             Self::Ah => "AH made",
             Self::Xrcd => "XRC domain opened",
-            Self::CmId => "id made",
-            Self::CmChannel => "event channel made",
         }
     }
 
@@ -87,8 +79,6 @@ impl Kind {
             Self::Srq => "ibv_destroy_srq",
             Self::Ah => "ibv_destroy_ah",
             Self::Xrcd => "ibv_close_xrcd",
-            Self::CmId => "rdma_destroy_id",
-            Self::CmChannel => "rdma_destroy_event_channel",
         }
     }
 

@@ -1,15 +1,13 @@
 //! XRC domains, and target queue pairs that are opened a second time.
 //!
 //! A domain that is opened with a file is shared by all who open it with that file through one open
-//! device. Others cannot share it: messages that come through a target queue pair are put into memory
-//! by the process that has the queue pair, and into a shared receive queue of another process it
-//! reaches no memory. So the file is claimed, and whoever else comes with it is refused rather than
-//! given a domain that nothing arrives in.
+//! device. Others get a domain of their own: messages that come through a target queue pair are put
+//! into memory by the process that has the queue pair, and memory of a shared receive queue of another
+//! process it does not reach. That is enough for programs whose two ends are on one host, with the same
+//! file for both; a message for a queue of another process is refused on the wire.
 
 use core::ffi::c_int;
 use std::collections::BTreeMap;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use hirail::{Cq, Pd, QpType, Xrcd};
@@ -43,18 +41,15 @@ pub(crate) struct Domain {
     /// that peers reach through them is that of the shared receive queue which they name.
     pub(crate) pd: Pd,
     pub(crate) cq: Cq,
-    /// A name that only one can have: nobody else opens a domain with this file.
-    _claim: Option<UnixDatagram>,
 }
 
 impl Domain {
-    fn new(context: &ContextObject, claim: Option<UnixDatagram>) -> Result<Arc<Self>, Errno> {
+    fn new(context: &ContextObject) -> Result<Arc<Self>, Errno> {
         let hirail = context.hirail();
         Ok(Arc::new(Self {
             xrcd: hirail.alloc_xrcd()?,
             pd: hirail.alloc_pd()?,
             cq: hirail.create_cq(1)?,
-            _claim: claim,
         }))
     }
 }
@@ -75,21 +70,10 @@ fn named(context: &ContextObject, fd: c_int, flags: c_int) -> Result<Arc<Domain>
             Ok(domain)
         };
     }
-    let (device, inode) = identity;
-    let name = format!(
-        "hirail/xrcd/{}/{device}/{inode}",
-        context.device().interface().name
-    );
-    let claim =
-        SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
-    let claim = claim.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => Errno::UNSUPPORTED,
-        _ => Errno(error.raw_os_error().unwrap_or(libc::EIO)),
-    })?;
     if flags & libc::O_CREAT == 0 {
         return Err(Errno::NO_ENTRY);
     }
-    let domain = Domain::new(context, Some(claim))?;
+    let domain = Domain::new(context)?;
     domains.retain(|_, domain| domain.strong_count() > 0);
     domains.insert(identity, Arc::downgrade(&domain));
     Ok(domain)
@@ -118,7 +102,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
         }
         hirail::fork::check().map_err(hirail::Error::from)?;
         let domain = if is_private {
-            Domain::new(context, None)?
+            Domain::new(context)?
         } else {
             named(context, init.fd, init.oflags)?
         };

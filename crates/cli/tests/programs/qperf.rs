@@ -69,15 +69,20 @@ fn qperf() {
     table::check("qperf", &rows);
 
     for name in WITHOUT_GRH.iter().filter(|_| is_installed(PACKAGE)) {
-        let refused = client.clone().line(name).run(&folder, "client");
-        let reason = refused.expect_err(name);
-        let is_plain = [
+        // Its server loses its last words now and then.
+        let reasons = (0..5).map(|_| {
+            let refused = client.clone().line(name).run(&folder, "client");
+            refused.expect_err(name)
+        });
+        let words = [
             "failed to modify QP to RTR",
             "failed to create address handle",
-        ]
-        .iter()
-        .any(|words| reason.contains(words));
-        assert!(is_plain, "{name}: {reason}");
+        ];
+        let mut said = Vec::new();
+        let is_plain = reasons
+            .inspect(|reason| said.push(reason.clone()))
+            .any(|reason| words.iter().any(|words| reason.contains(words)));
+        assert!(is_plain, "{name}: {said:?}");
     }
 }
 

@@ -215,9 +215,9 @@ mod tests {
         assert_eq!(unsafe { close_xrcd(xrcd) }, 0);
     }
 
-    fn id(xrcd: *mut abi::Xrcd) -> String {
+    fn domain(xrcd: *mut abi::Xrcd) -> *const Domain {
         // SAFETY: it is open.
-        format!("{:?}", unsafe { XrcdObject::of(xrcd) }.domain.xrcd)
+        Arc::as_ptr(&unsafe { XrcdObject::of(xrcd) }.domain)
     }
 
     #[test]
@@ -230,16 +230,21 @@ mod tests {
         assert_eq!(open(&opened, fd, 0), Err(libc::ENOENT));
         let first = open(&opened, fd, create).unwrap();
         let second = open(&opened, same, 0).unwrap();
-        assert_eq!(id(first), id(second));
+        assert_eq!(domain(first), domain(second));
         let exclusive = create | libc::O_EXCL;
         assert_eq!(open(&opened, same, exclusive), Err(libc::EEXIST));
         let private = open(&opened, -1, create).unwrap();
-        assert_ne!(id(first), id(private));
-        assert_eq!(open(&other, fd, create), Err(libc::EOPNOTSUPP));
+        assert_ne!(domain(first), domain(private));
+        // Another open device has its own, and finds none that it has not made.
+        assert_eq!(open(&other, fd, 0), Err(libc::ENOENT));
+        let others = open(&other, fd, exclusive).unwrap();
+        assert_ne!(domain(first), domain(others));
         close(first);
-        assert_eq!(open(&other, fd, create), Err(libc::EOPNOTSUPP));
+        let third = open(&opened, fd, 0).unwrap();
+        assert_eq!(domain(third), domain(second));
         close(second);
-        close(open(&other, fd, create).unwrap());
+        close(third);
+        close(others);
         close(private);
         assert_eq!(open(&opened, -1, 0), Err(libc::EINVAL));
         assert_eq!(open(&opened, 1 << 20, create), Err(libc::EBADF));
